@@ -35,7 +35,7 @@ SYNC_SECONDS = 13.0
 WRITE_SECONDS = 0.7
 """So long may a write of what is out take, on a disk that is well."""
 EARLY_SECONDS = 0.005
-"""Receipts have milliseconds."""
+"""Brokers measure milliseconds."""
 DISTURBED_WRITES = frozenset(("pause", "stall", "slow_disk", "full_disk", "failing_sync"))
 """Faults that may keep a broker from writing what is out in time."""
 
@@ -49,8 +49,8 @@ def check_popped(history: History, contents: Contents) -> list[str]:
         if not group.is_popped:
             continue
         received = [each for each in history.received if each.group == group.name]
-        # With clocks that jump nobody knows when something was popped.
-        received.sort(key=lambda each: each.at if history.clock_jumps else each.popped_at)
+        received.sort(key=lambda each: each.popped_at)
+        faults += [f"no broker gave out {each}" for each in received if each.popped_at < 0]
         faults += _too_often(group, received)
         if group.is_rewound:
             faults += _not_again(group, received, history, contents)
@@ -82,27 +82,22 @@ def _not_again(
         return
     sent = {each.key: each for each in history.sent}
     dead = contents.by_topic[DLQ_PREFIX + group.name]
-    for (topic, name), rewind in group.rewinds.items():
-        if topic in history.deleted_topics:
+    for (topic, broker, queue_id), rewind in group.rewinds.items():
+        if topic in history.deleted_topics or _losses(history, broker):
             continue
         at = rewind.at
         came = {each.key for each in received if each.at >= at}
         came |= {
             key
             for key, letters in dead.items()
-            if any(
-                each.broker == name and _is_popped_since(rewind, each, history) for each in letters
-            )
+            if any(_is_popped_since(rewind, x, history) for x in letters if x.broker == broker)
         }
-        for (broker, where, queue_id), records in contents.queues.items():
-            if (where, broker) != (topic, name) or _losses(history, broker):
-                continue
-            begin = group.skipped.get((topic, broker, queue_id), 0)
-            for kept in records:
-                each = sent.get(kept.key)
-                was_there = each is not None and 0 <= each.ended < at
-                if was_there and kept.queue_offset >= begin and kept.key not in came:
-                    yield f"{group.name} did not get {kept} again after {at:.3f}"
+        begin = group.skipped.get((topic, broker, queue_id), 0)
+        for kept in contents.queues.get((broker, topic, queue_id), ()):
+            each = sent.get(kept.key)
+            was_there = each is not None and 0 <= each.ended < at
+            if was_there and kept.queue_offset >= begin and kept.key not in came:
+                yield f"{group.name} did not get {kept} again after {at:.3f}"
 
 
 def _is_popped_since(rewind: Rewind, letter: Kept, history: History) -> bool:
@@ -127,7 +122,7 @@ def _given_twice(group: Group, received: list[Received], history: History) -> It
         # After a crash another message may be at its place.
         if before is None or before.key != each.key or each.topic in history.deleted_topics:
             continue
-        if group.is_ordered and not _is_in_time(before) and _is_visible(before, each, history):
+        if group.is_ordered and not _is_in_time(before) and _is_visible(before, each):
             continue
         # What a member asked for when it died its broker may have got.
         if group.is_ordered and before.result == DIED:
@@ -136,11 +131,8 @@ def _given_twice(group: Group, received: list[Received], history: History) -> It
         moments = [before.popped_at, before.extended]
         if group.is_ordered:
             moments.append(before.acknowledged)
-        if history.clock_jumps:
-            moments.append(before.at)
-        if not any(
-            _forgot(history, before.broker, since, each.at) for since in moments if since >= 0
-        ):
+        known = [since for since in moments if since >= 0]
+        if not any(_forgot(history, each.broker, since, each.popped_at) for since in known):
             yield (
                 f"{each.consumer} got {each.key} ({each.topic} {each.queue_id}:"
                 f"{each.queue_offset}) at {each.at:.3f}, which {before.consumer} had since "
@@ -148,11 +140,9 @@ def _given_twice(group: Group, received: list[Received], history: History) -> It
             )
 
 
-def _is_visible(before: Received, each: Received, history: History) -> bool:
+def _is_visible(before: Received, each: Received) -> bool:
     """An ordered pop may give it out again: its time is over, or it was given back."""
-    # The pop times of a clock that was set back stand still.
-    popped_at = each.at if history.clock_jumps else each.popped_at
-    return popped_at >= before.visible_at - EARLY_SECONDS
+    return each.popped_at >= before.visible_at - EARLY_SECONDS
 
 
 def _came_though_done(
@@ -172,7 +162,7 @@ def _came_though_done(
         later = [] if done is None else [x for x in gets if x.popped_at > done.acknowledged]
         if done is None or not later:
             continue
-        if not _forgot(history, done.broker, first.popped_at, later[0].at):
+        if not _forgot(history, done.broker, first.popped_at, later[0].popped_at):
             yield (
                 f"{later[0].consumer} got {key} again at {later[0].at:.3f} ({later[0].topic}), "
                 f"which {done.consumer} acknowledged at {done.acknowledged:.3f}, in time"

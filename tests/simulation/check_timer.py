@@ -15,8 +15,6 @@ from tests.simulation.history import CRASHED, DONE, PROMOTED, History, Sent
 
 LATE_MS_MAX = round(GATHER_SECONDS * 1_000) + 2 * GROUP_MS
 """So late a message may come: those of one group come together, and what is new gathers before."""
-STEP_MS_MAX = 1_000
-"""``timerPrecisionMs`` of the scenarios, at most."""
 HARMLESS = frozenset(("kill_client", "leave_client", "kill_name_server", "partition", "reset"))
 """Faults that hold no broker up."""
 
@@ -48,20 +46,21 @@ def _delivered(history: History, contents: Contents) -> Iterator[tuple[Sent, lis
             yield sent, found
 
 
-def _moment(sent: Sent, copy: Kept, waited: list[Kept]) -> int:
+def _moment(history: History, sent: Sent, copy: Kept, waited: list[Kept]) -> int:
     """When a copy was due, by its broker's clock; where it was stored again on its way, or sent
-    again, the begin of its step."""
+    again, the begin of its step. So it is where a clock was set back since: a log's times of
+    storage wait for it, and give a moment behind the step."""
     if len(waited) != 1:
         return copy.out_ms
     moment = waited[0].stored_ms + sent.delay_ms
-    return moment if copy.out_ms < moment <= copy.out_ms + STEP_MS_MAX else copy.out_ms
+    return moment if copy.out_ms < moment <= copy.out_ms + history.timer_step_ms else copy.out_ms
 
 
 def _early(history: History, contents: Contents) -> Iterator[str]:
     for sent, copies in _delivered(history, contents):
         waited = contents.by_topic[TIMER_TOPIC].get(sent.key, [])
         for each in copies:
-            moment = _moment(sent, each, waited)
+            moment = _moment(history, sent, each, waited)
             if each.stored_ms < moment:
                 yield f"{each} was stored {moment - each.stored_ms} ms before its moment"
 
@@ -72,7 +71,7 @@ def _late(history: History, contents: Contents) -> Iterator[str]:
         if len(waited) > 1:
             continue  # It was stored again on its way, or sent again.
         for each in copies:
-            late_ms = each.stored_ms - _moment(sent, each, waited)
+            late_ms = each.stored_ms - _moment(history, sent, each, waited)
             if late_ms > LATE_MS_MAX:
                 yield f"{each} was stored {late_ms} ms behind its moment"
 

@@ -57,8 +57,6 @@ class Node:
     server: Broker | NameServer | None = None
     lives: int = 0
     clock_offset_seconds: float = 0.0
-    clock_offsets: list[float] = field(default_factory=lambda: [0.0])
-    """All that its wall clock ever had."""
     is_retired: bool = False
     """A client that stopped for ever."""
 

@@ -258,7 +258,6 @@ class Faults:
 
     def _clock(self, node: Node, fault: Fault) -> None:
         node.clock_offset_seconds += (fault.amount - 0.5) * 2 * fault.seconds
-        node.clock_offsets.append(node.clock_offset_seconds)
         self._cluster.history.clock_jumps += 1
         if node.process is not None:
             node.process.clock.offset_seconds = node.clock_offset_seconds

@@ -8,6 +8,7 @@ are virtual seconds.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -72,6 +73,10 @@ class Sent:
         self.ended, self.error = at, error
 
 
+Delivery = tuple[str, str, str, int, int, int]
+"""Group, broker, topic, queue and offset of a message that was popped, and its pop time."""
+
+
 @dataclass
 class Received:
     """One message that a consumer was given."""
@@ -96,11 +101,23 @@ class Received:
     pop_time: int = 0
     """Of its receipt."""
     popped_at: float = -1.0
-    """When its broker gave it out; at the latest, where clocks jump."""
+    """When its broker gave it out; perhaps long ago, as a member comes for it when it has time."""
     extended: float = -1.0
     """It was given more time then, if it was."""
     visible_at: float = -1.0
     """Before then nobody else is to get what was popped; -1: its group does not pop."""
+
+    @property
+    def delivery(self) -> Delivery:
+        """Which pop gave it out."""
+        return (
+            self.group,
+            self.broker,
+            self.topic,
+            self.queue_id,
+            self.queue_offset,
+            self.pop_time,
+        )
 
 
 class Subscribed(NamedTuple):
@@ -145,9 +162,9 @@ class Group:
     reset forwards."""
     takes_time: bool = False
     """Its listeners are slow, or fail; or its members extend, or acknowledge twice."""
-    rewinds: dict[tuple[str, str], Rewind] = field(default_factory=dict)
-    """Topic and broker to the last time that offsets were set to the begin and that was
-    answered."""
+    rewinds: dict[tuple[str, str, int], Rewind] = field(default_factory=dict)
+    """(topic, broker, queue) to the last time that the offset was set to the begin and that was
+    answered. Queues that a topic lacks then stay where they are."""
     is_rewound: bool = False
     """Offsets were reset backwards: order begins anew there."""
     retries_max: int = 16
@@ -226,14 +243,26 @@ class History:
     clock_jumps: int = 0
     role_changes: int = 0
     """Promotions that were tried, planned ones, too."""
+    timer_step_ms: int = 1_000
+    """``timerPrecisionMs``."""
     checks: list[tuple[float, str, str]] = field(default_factory=list)
     """(time, key, answer): brokers asked about a transaction."""
+    _popped: dict[Delivery, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def send(self, key: str, topic: str, kind: str, began: float) -> Sent:
         """A send begins."""
         sent = Sent(key, topic, kind, began)
         self.sent.append(sent)
         return sent
+
+    def popped(self, delivery: Delivery, at: float) -> None:
+        """A broker gives a message out."""
+        self._popped[delivery].append(at)
+
+    def popped_at(self, delivery: Delivery, until: float) -> float:
+        """When a broker gave a message out that a member has by then; -1: none did. Two lives of a
+        broker whose clock was set back may have one pop time: the later one counts."""
+        return max((at for at in self._popped[delivery] if at <= until), default=-1.0)
 
     def event(self, event: Event) -> None:
         """Note what befell a broker."""

@@ -71,8 +71,8 @@ class Operator:
             if forward:
                 self._note_skipped(group, topic)
             for each in done if isinstance(done, list) and not forward else ():
-                name = each.queue.broker_name
-                told.rewinds[topic, name] = Rewind(began, log_ends.get(name, 0))
+                name, queue_id = each.queue.broker_name, each.queue.queue_id
+                told.rewinds[topic, name, queue_id] = Rewind(began, log_ends.get(name, 0))
 
     def _note_skipped(self, group: str, topic: str) -> None:
         """It need not get what is there now: where the command failed, it may have worked."""

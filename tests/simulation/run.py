@@ -25,7 +25,7 @@ from kerolox.broker.tables.groups import GroupTable
 from kerolox.broker.tables.topics import TopicTable
 from kerolox.kernel.choice import KERNEL_VARIABLE
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
-from tests.simulation import checks, clocks, disk_calls, pace
+from tests.simulation import checks, clocks, disk_calls, given, pace
 from tests.simulation.cluster import Cluster, Node
 from tests.simulation.faults import Faults
 from tests.simulation.history import CRASHED, PROMOTED, Group, History, Subscribed
@@ -82,6 +82,7 @@ class Run:
         self.history.has_failing_syncs = "failing_sync" in kinds
         self.history.kinds = frozenset(kinds)
         self.history.has_index = bool(scenario.broker_settings.get("message_index_enable", True))
+        self.history.timer_step_ms = scenario.broker_settings.get("timer_precision_ms", 1_000)
         interval_ms = scenario.broker_settings.get("flush_consumer_offset_interval", 5_000)
         self.history.snapshot_seconds = interval_ms / 1_000
         self.history.has_pool = bool(scenario.broker_settings.get("transient_store_pool_enable"))
@@ -334,6 +335,7 @@ def run_seed(
         loop.call_in_thread = threads.call
         clocks.install(patches)
         pace.install(patches)
+        given.install(patches, run.cluster)
         loop.network.install(patches)
         on_patched(patches)
         try:

@@ -7,17 +7,20 @@ import pytest
 from kerolox.protocol.names import DLQ_PREFIX
 from tests.simulation.check_pops import check_popped
 from tests.simulation.checks import Contents, Kept
-from tests.simulation.history import PLAIN, Group, History, Received, Rewind
+from tests.simulation.history import CRASHED, PLAIN, Event, Group, History, Received, Rewind
 from tests.simulation.process import EPOCH_SECONDS
 
 RESET_AT = 20.0
 LOG_END = 300
 
 
-def _faults(letter: Kept | None, *, clock_jumps: int = 0, came_at: float = 10.0) -> list[str]:
-    """A message of 5.0 that a member had at ``came_at``, and offsets set back at 20.0."""
+def _faults(
+    letter: Kept | None, *, clock_jumps: int = 0, came_at: float = 10.0, queue_id: int = 0
+) -> list[str]:
+    """A message of 5.0 in queue 0 that a member had at ``came_at``, and the offset of a queue set
+    back at 20.0."""
     group = Group("g", ("t",), is_popped=True, is_rewound=True, retries_max=0)
-    group.rewinds["t", "b"] = Rewind(RESET_AT, LOG_END)
+    group.rewinds["t", "b", queue_id] = Rewind(RESET_AT, LOG_END)
     history = History(groups={"g": group}, clock_jumps=clock_jumps)
     history.send("k", "t", PLAIN, 5.0).told(5.0, "SEND_OK", "b", 0, 0, 100)
     history.received.append(Received(came_at, "g", "g-0", "k", "t", "b", 0, 0, popped_at=came_at))
@@ -49,6 +52,10 @@ def test_a_message_that_comes_again_after_a_reset_is_well() -> None:
     assert _faults(None, came_at=21.0) == []
 
 
+def test_a_reset_does_not_concern_the_queues_that_it_did_not_set() -> None:
+    assert _faults(None, queue_id=1) == []
+
+
 def test_a_dead_letter_of_a_pop_after_a_reset_came_again() -> None:
     assert _faults(_letter(21.0)) == []
 
@@ -60,3 +67,27 @@ def test_the_log_tells_of_a_dead_letter_where_clocks_jump(
     faults = _faults(_letter(10.0, physical_offset), clock_jumps=1)
 
     assert (faults == []) is is_well
+
+
+@pytest.mark.parametrize(("other_popped_at", "is_well"), [(1.5, False), (0.9, True)])
+def test_a_pop_counts_from_when_its_broker_gave_it_out(
+    other_popped_at: float, is_well: bool
+) -> None:
+    """A member comes late for what was popped before a crash, when another one has it again."""
+    group = Group("g", ("t",), is_popped=True)
+    history = History(groups={"g": group}, clock_jumps=1)
+    history.event(Event(1.0, CRASHED, "b", "b"))
+    first = Received(1.6, "g", "g-0", "k", "t", "b", 0, 0, popped_at=1.4)
+    late = Received(1.8, "g", "g-1", "k", "t", "b", 0, 0, popped_at=other_popped_at)
+    history.received += [first, late]
+
+    assert (check_popped(history, Contents()) == []) is is_well
+
+
+def test_what_no_broker_gave_out_is_told() -> None:
+    group = Group("g", ("t",), is_popped=True)
+    history = History(groups={"g": group})
+    history.received.append(Received(1.6, "g", "g-0", "k", "t", "b", 0, 0))
+
+    [fault] = check_popped(history, Contents())
+    assert "no broker gave out" in fault

@@ -34,7 +34,6 @@ from tests.simulation.history import (
     Received,
     Sent,
 )
-from tests.simulation.process import EPOCH_SECONDS
 from tests.simulation.scenario import POP_SECONDS, TAGS, GroupPlan, ProducerPlan
 
 if TYPE_CHECKING:
@@ -369,7 +368,8 @@ class PopRun(ConsumerRun):
             message.queue_offset,
             message.reconsume_times,
         )
-        received.pop_time, received.popped_at = receipt.pop_time, self._popped_at(receipt)
+        received.pop_time = receipt.pop_time
+        received.popped_at = history.popped_at(received.delivery, received.at)
         received.visible_at = received.popped_at + POP_SECONDS
         self._cluster.trace.add(
             f"gets {received.key} {received.topic} {received.queue_id}:{received.queue_offset}"
@@ -385,19 +385,6 @@ class PopRun(ConsumerRun):
             if not received.result:
                 received.result, received.ended = LOST, loop.time()
                 self._open.remove(received)
-
-    def _popped_at(self, receipt: PopReceipt) -> float:
-        """When the broker gave it out: perhaps long ago, as the consumer comes for it when it has
-        time. With a clock that jumps it is one of some moments: the first of them."""
-        now = self._cluster.loop.time()
-        offsets = {
-            offset
-            for node in self._cluster.nodes.values()
-            if node.settings.get("broker_name") == receipt.broker_name
-            for offset in node.clock_offsets
-        }
-        moments = (receipt.pop_time / 1_000 - EPOCH_SECONDS - offset for offset in offsets)
-        return min((at for at in moments if now - 2 * POP_SECONDS < at <= now), default=now)
 
     async def _settle(
         self, consumer: SimpleConsumer, message: MessageExt, received: Received
