@@ -42,7 +42,7 @@ async def test_secrets_of_an_account_are_in_no_line(console: Console) -> None:
 
 
 def test_the_lines_that_are_kept_have_a_number_and_a_size() -> None:
-    audit = Audit()
+    audit = Audit("console")
     for number in range(LINES_KEPT_MAX + 5):
         audit.changed("anna", "192.0.2.7", f"/{number}", {"topic": "x" * 10_000})
     lines = audit.last()

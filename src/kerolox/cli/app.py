@@ -43,6 +43,10 @@ SUBJECTS = {
             f"{_COMMANDS}.console:console",
             "Serve pages about a cluster, Kerolox's or Java's, to people in browsers.",
         ),
+        "mcp": Entry(
+            f"{_COMMANDS}.mcp:mcp",
+            "Serve tools about a cluster to an agent, by the Model Context Protocol over stdio.",
+        ),
     },
     "Messages": {
         "send": Entry(

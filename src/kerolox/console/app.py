@@ -14,6 +14,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount
 from starlette.routing import Route as StarletteRoute
 
+from kerolox.console.acting import ActionResult
+from kerolox.console.performing import audit_failure, audit_result, check_may
 from kerolox.console.refusals import Refused, answer_to_error, check_same_site
 from kerolox.console.routes import ROUTES, Route
 from kerolox.console.security.guard import CONTEXT, Guard
@@ -22,7 +24,6 @@ from kerolox.console.static_files import VersionedFiles
 from kerolox.console.visit import (
     COOKIE,
     TOKEN_FIELD,
-    ActionResult,
     Visit,
     is_refresh,
     is_shared,
@@ -111,21 +112,15 @@ async def _check(route: Route, visit: Visit) -> None:
         return
     if visit.session is None:
         raise Refused(401, "Log in first.")
-    if visit.role < route.role:
-        raise Refused(403, f"This needs the role {route.role.label}; you are {visit.role.label}.")
-    if route.is_action and not visit.console.settings.actions:
-        raise Refused(403, "This console is read-only; it was started without --actions.")
+    check_may(visit, route.role, is_action=route.is_action)
 
 
 async def _answer(route: Route, visit: Visit) -> Response:
     answer = await route.answer(visit)
     if not isinstance(answer, ActionResult):
         return answer
-    assert visit.session is not None
-    what = {**visit.console.audit_members, **answer.target, "old": answer.old, "new": answer.new}
-    visit.console.audit.changed(visit.name, visit.address, route.path, what)
-    visit.console.expire()
-    visit.session.note(answer.text)
+    audit_result(visit, route.path, answer)
+    visit.note(answer.text)
     return visit.go(answer.location)
 
 
@@ -145,21 +140,8 @@ async def _read_form(request: Request, bytes_max: int) -> dict[str, list[str]]:
 
 
 def _failed(route: Route, visit: Visit, error: Exception) -> Response:
-    audit = visit.console.audit
-    if isinstance(error, Refused):
-        if error.status == 403:
-            denied = {**visit.console.audit_members, "reason": error.text}
-            audit.denied(visit.name, visit.address, route.path, denied)
-    elif route.is_action:
-        reason = "no answer in time; it may be done" if _is_late(error) else str(error)
-        what = {**visit.console.audit_members, **visit.target, "reason": reason}
-        audit.failed(visit.name, visit.address, route.path, what)
-        visit.console.expire()
+    audit_failure(visit, route.path, error, is_action=route.is_action)
     return answer_to_error(visit, error, is_action=route.is_action)
-
-
-def _is_late(error: Exception) -> bool:
-    return isinstance(error, TimeoutError)
 
 
 async def _not_found(_request: Request, _error: Exception) -> Response:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from starlette.responses import Response
 
+from kerolox.console.acting import ActionResult, Actor
 from kerolox.console.pages import (
     acl,
     audit,
@@ -32,7 +33,7 @@ from kerolox.console.pages import (
 )
 from kerolox.console.security.oidc_settings import CALLBACK
 from kerolox.console.security.roles import Role
-from kerolox.console.visit import ActionResult, Visit
+from kerolox.console.visit import Visit
 
 __all__ = ["ROUTES", "Route"]
 
@@ -53,9 +54,16 @@ class Route:
     method: str
     role: Role
     answer: Callable[[Visit], Awaitable[Response | ActionResult]]
-    is_action: bool = False
+    action: Callable[[Actor], Awaitable[ActionResult]] | None = None
+    """The same of what changes something, for a tool that asks for it, too; None: it changes
+    nothing of the cluster."""
     body_bytes_max: int = BODY_BYTES_MAX
     seconds_max: float = SECONDS_MAX
+
+    @property
+    def is_action(self) -> bool:
+        """Whether it changes something of the cluster."""
+        return self.action is not None
 
 
 def view(
@@ -68,12 +76,12 @@ def view(
 def act(
     path: str,
     role: Role,
-    answer: Callable[[Visit], Awaitable[ActionResult]],
+    answer: Callable[[Actor], Awaitable[ActionResult]],
     body_bytes_max: int = BODY_BYTES_MAX,
     seconds_max: float = SECONDS_MAX,
 ) -> Route:
     """An action."""
-    return Route(path, "POST", role, answer, True, body_bytes_max, seconds_max)
+    return Route(path, "POST", role, answer, answer, body_bytes_max, seconds_max)
 
 
 ROUTES = (

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from kerolox.console.acting import Actor, checked
 from kerolox.console.cache import KEPT_SECONDS
 from kerolox.console.security.roles import Role
 from kerolox.console.zones import zone_of
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from kerolox.admin import Admin
     from kerolox.console.console import Console
     from kerolox.console.security.sessions import Session
 
@@ -27,7 +27,6 @@ __all__ = [
     "COOKIE",
     "TOKEN_FIELD",
     "ZONE_COOKIE",
-    "ActionResult",
     "Visit",
     "is_refresh",
     "is_shared",
@@ -39,29 +38,12 @@ TOKEN_FIELD = "csrf"
 SHARED = ("login", "logout", "health", "static")
 """How paths begin that are of no cluster."""
 FIELDS_MAX = 2_000
-PARAMETER_CHARACTERS_MAX = 4_096
-BODY_CHARACTERS_MAX = 1 << 22
 
 _Answer = TypeVar("_Answer")
-Values = str | Mapping[str, object] | None
-
-
-@dataclass(frozen=True, slots=True)
-class ActionResult:
-    """What an action did: told on the next page and in the audit line."""
-
-    text: str
-    """For the user."""
-    location: str
-    """Where the browser goes on: a path of the console."""
-    target: Mapping[str, object] = field(default_factory=dict)
-    """What was acted on, by RocketMQ's names."""
-    old: Values = None
-    new: Values = None
 
 
 @dataclass(slots=True)
-class Visit:
+class Visit(Actor):
     """A request of somebody."""
 
     console: Console
@@ -72,11 +54,6 @@ class Visit:
     form: Mapping[str, list[str]] = field(default_factory=dict)
     target: dict[str, object] = field(default_factory=dict)
     """What an action that failed was about, for the audit line."""
-
-    @property
-    def admin(self) -> Admin:
-        """The way to the cluster."""
-        return self.console.admin
 
     @property
     def role(self) -> Role:
@@ -111,6 +88,16 @@ class Visit:
         seconds = KEPT_SECONDS if self.is_refresh else 0.0
         return await self.console.cache.get(key, seconds, make)
 
+    def note(self, text: str) -> None:
+        """Have the next page tell something."""
+        if self.session is not None:
+            self.session.note(text)
+
+    def go_on_with(self, group: str, mark: str, total: int) -> None:
+        """Have the next page of a group send more of its dead letters."""
+        if self.session is not None:
+            self.session.under_way[group] = mark, total
+
     @property
     def here(self) -> str:
         """The path that was asked for, with its parameters, for a way back."""
@@ -130,13 +117,9 @@ class Visit:
         """The same; None: the console's own."""
         return zone_of(self.request.cookies.get(ZONE_COOKIE, ""))
 
-    def may(self, role: Role) -> bool:
-        """Whether an action of that role would be done."""
-        return self.console.settings.actions and self.role >= role
-
     def asked(self, name: str, default: str = "") -> str:
         """A parameter of the address, without blanks around it; ClientError: it is too long."""
-        return _checked(name, self.request.query_params.get(name, default))
+        return checked(name, self.request.query_params.get(name, default))
 
     def needed(self, name: str) -> str:
         """A parameter of the address that must be there. Raises ClientError where it is not."""
@@ -150,38 +133,6 @@ class Visit:
         text = self.asked(name)
         is_number = text.lstrip("-").isdigit() and text.isascii() and len(text) < 20
         return min(max(int(text) if is_number else default, least), most)
-
-    def given(self, name: str, default: str = "", characters_max: int = 0) -> str:
-        """A field of the form. Raises ClientError where it is too long."""
-        values = self.form.get(name)
-        text = values[0] if values else default
-        if characters_max:
-            return text[:characters_max] if len(text) <= characters_max else _too_long(name)
-        return _checked(name, text)
-
-    def body(self, name: str = "body") -> bytes:
-        """A field of several lines, such as a message's body, as it was typed: browsers send each
-        end of a line as CR LF, which becomes the LF that was typed. Raises ClientError where it is
-        too long."""
-        typed = self.given(name, characters_max=BODY_CHARACTERS_MAX)
-        return typed.replace("\r\n", "\n").encode("utf-8", "surrogatepass")
-
-    def required(self, name: str) -> str:
-        """A field of the form that must be filled in. Raises ClientError where it is not."""
-        value = self.given(name)
-        if not value:
-            raise ClientError(f"fill in {name!r}")
-        self.target[name] = value
-        return value
-
-    def given_number(self, name: str, least: int, most: int) -> int:
-        """A field with a whole number. Raises ClientError where it is none, or out of range."""
-        text = self.required(name)
-        if not (text.lstrip("-").isdigit() and text.isascii() and len(text) < 20):
-            raise ClientError(f"{name!r} is no whole number")
-        if not least <= int(text) <= most:
-            raise ClientError(f"{name!r} is {text}; from {least} to {most} fits")
-        return int(text)
 
     def path(self, path: str, **parameters: object) -> str:
         """An address in the console as links have it."""
@@ -267,13 +218,3 @@ def parsed_form(body: bytes) -> dict[str, list[str]]:
     for name, value in pairs:
         found.setdefault(name, []).append(value)
     return found
-
-
-def _checked(name: str, value: str) -> str:
-    if len(value) > PARAMETER_CHARACTERS_MAX:
-        _too_long(name)
-    return value.strip()
-
-
-def _too_long(name: str) -> str:
-    raise ClientError(f"{name!r} is too long")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from kerolox.admin import Account
-from kerolox.console.visit import ActionResult, Visit
+from kerolox.console.acting import ActionResult, Actor
+from kerolox.console.visit import Visit
 from kerolox.errors import ClientError
 from kerolox.protocol.names import ACL_PERMISSIONS
 
@@ -30,7 +31,7 @@ async def show(visit: Visit) -> Response:
     )
 
 
-async def put(visit: Visit) -> ActionResult:
+async def put(visit: Actor) -> ActionResult:
     """Make an account or change one. Its secret is in no page and in no audit line."""
     access_key = visit.required("accessKey")
     secret = visit.given("secretKey")
@@ -61,7 +62,7 @@ async def put(visit: Visit) -> ActionResult:
     )
 
 
-async def delete(visit: Visit) -> ActionResult:
+async def delete(visit: Actor) -> ActionResult:
     """Delete an account, whose key was typed once more."""
     access_key = visit.required("accessKey")
     if visit.given("again") != access_key:
@@ -74,7 +75,7 @@ async def delete(visit: Visit) -> ActionResult:
     )
 
 
-async def set_white_list(visit: Visit) -> ActionResult:
+async def set_white_list(visit: Actor) -> ActionResult:
     """Replace the addresses from which everything is allowed."""
     addresses = visit.required("addresses").split()
     done = await visit.admin.put_global_white_addresses(addresses, cluster=visit.given("cluster"))

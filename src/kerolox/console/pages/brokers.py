@@ -11,9 +11,10 @@ from starlette.responses import Response
 
 from kerolox.admin import BrokerRole, BrokerRuntime, ProducerInfo, ReplicationStatus
 from kerolox.admin.setting_states import SettingState, setting_states
+from kerolox.console.acting import ActionResult, Actor
 from kerolox.console.history.sampler import rate_series
 from kerolox.console.pages.overview import HOURS, hours_of
-from kerolox.console.visit import ActionResult, Visit
+from kerolox.console.visit import Visit
 from kerolox.errors import BrokerError, ClientError
 from kerolox.remoting.audit import HIDDEN, is_secret
 from kerolox.text import counted
@@ -22,10 +23,12 @@ __all__ = [
     "bring_back",
     "change_setting",
     "described",
+    "examined",
     "listed",
     "plan_promotion",
     "promote",
     "retire",
+    "without_secret",
 ]
 
 PRODUCERS_SHOWN_MAX = 100
@@ -59,8 +62,8 @@ async def described(visit: Visit) -> Response:
     """One node: metrics, slaves, producers, settings without secrets."""
     address = await visit.console.cluster.broker_address(visit.needed("address"))
     wanted = visit.asked("q").lower()
-    state = await visit.shared(("broker", address), lambda: _examined(visit, address))
-    states = [_without_secret(each) for each in setting_states(state.settings)]
+    state = await visit.shared(("broker", address), lambda: examined(visit, address))
+    states = [without_secret(each) for each in setting_states(state.settings)]
     name = state.settings.get("brokerName", "")
     return visit.page(
         "broker.html",
@@ -83,7 +86,8 @@ async def described(visit: Visit) -> Response:
     )
 
 
-async def _examined(visit: Visit, address: str) -> BrokerState:
+async def examined(visit: Actor, address: str) -> BrokerState:
+    """What a node tells of itself."""
     admin = visit.admin
     return BrokerState(
         *await asyncio.gather(
@@ -104,7 +108,7 @@ async def _answered(question: Awaitable[_Answer]) -> _Answer | None:
         return None
 
 
-def _without_secret(state: SettingState) -> SettingState:
+def without_secret(state: SettingState) -> SettingState:
     """The same without a secret that was set."""
     if not is_secret(state.key):
         return state
@@ -115,7 +119,7 @@ def _without_secret(state: SettingState) -> SettingState:
     )
 
 
-async def change_setting(visit: Visit) -> ActionResult:
+async def change_setting(visit: Actor) -> ActionResult:
     """Change one setting of a broker."""
     address = await visit.console.cluster.broker_address(visit.required("address"))
     name = visit.required("name")
@@ -134,7 +138,7 @@ async def change_setting(visit: Visit) -> ActionResult:
     )
 
 
-async def retire(visit: Visit) -> ActionResult:
+async def retire(visit: Actor) -> ActionResult:
     """Have producers send to a broker no more, and say what it still has to do."""
     address = await visit.console.cluster.broker_address(visit.required("address"))
     alone = await visit.admin.retire_broker(address, force=visit.given("force") == "1")
@@ -156,7 +160,7 @@ async def retire(visit: Visit) -> ActionResult:
     )
 
 
-async def bring_back(visit: Visit) -> ActionResult:
+async def bring_back(visit: Actor) -> ActionResult:
     """Have producers send to a broker again."""
     address = await visit.console.cluster.broker_address(visit.required("address"))
     await visit.admin.return_broker(address)
@@ -174,7 +178,7 @@ async def plan_promotion(visit: Visit) -> Response:
     return visit.page("promote.html", plan=await visit.admin.plan_promotion(address))
 
 
-async def promote(visit: Visit) -> ActionResult:
+async def promote(visit: Actor) -> ActionResult:
     """Make a slave the master of its name. What may be lost is accepted by a box of the form."""
     address = await visit.console.cluster.broker_address(visit.required("address"))
     accepts_loss = visit.given("loss") == "accepted"

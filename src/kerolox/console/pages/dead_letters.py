@@ -11,10 +11,11 @@ import msgspec
 from starlette.responses import Response, StreamingResponse
 
 from kerolox.admin import DeadLetterQueue, ResentLetter
+from kerolox.console.acting import ActionResult, Actor
 from kerolox.console.rendering import typed_body
 from kerolox.console.scan import position_in, queue_of, scan, wanted_of
 from kerolox.console.security.sessions import new_key
-from kerolox.console.visit import ActionResult, Visit
+from kerolox.console.visit import Visit
 from kerolox.errors import ClientError, KeroloxError, TopicRouteNotFoundError
 from kerolox.message import DEAD_LETTER_REASON, MessageExt, MessageQueue
 from kerolox.protocol.names import DLQ_PREFIX
@@ -102,7 +103,7 @@ def _begun(visit: Visit, group: str) -> int:
     return total if mark and mark == visit.asked("on") else 0
 
 
-async def resend(visit: Visit) -> ActionResult:
+async def resend(visit: Actor) -> ActionResult:
     """Give chosen ones to their group again; each stays, marked as done, and has a result."""
     group = visit.required("group")
     places = visit.form.get("place", [])
@@ -112,7 +113,6 @@ async def resend(visit: Visit) -> ActionResult:
         raise ClientError(f"choose {RESENT_AT_ONCE_MAX} dead letters at most")
     typed = visit.body() if visit.given("edited") == "1" else None
     again = visit.given("again") == "1"
-    assert visit.session is not None
     results: dict[str, str] = {}
     for place in dict.fromkeys(places):
         results[place] = await _resent(visit, group, place, typed, again=again)
@@ -121,7 +121,7 @@ async def resend(visit: Visit) -> ActionResult:
     failed = [place for place, result in results.items() if not result.startswith("sent")]
     told = list(results) if len(results) <= FAILURES_SHOWN_MAX else failed[:FAILURES_SHOWN_MAX]
     for place in told:
-        visit.session.note(f"{place}: {results[place]}")
+        visit.note(f"{place}: {results[place]}")
     return ActionResult(
         f"{len(results) - len(failed)} of {counted(len(results), 'dead letter')}"
         f" {'was' if len(results) - len(failed) == 1 else 'were'} sent again.",
@@ -131,10 +131,9 @@ async def resend(visit: Visit) -> ActionResult:
     )
 
 
-async def resend_all(visit: Visit) -> ActionResult:
+async def resend_all(visit: Actor) -> ActionResult:
     """Give all that wait to their group again, for as long as a request may take."""
     group = visit.required("group")
-    assert visit.session is not None
     began, sent = time.monotonic(), 0
     failed: list[ResentLetter] = []
     async for each in visit.admin.resend_dead_letters(group):
@@ -145,7 +144,7 @@ async def resend_all(visit: Visit) -> ActionResult:
         if time.monotonic() - began > RESENT_SECONDS_MAX or len(failed) > RESENT_AT_ONCE_MAX:
             break
     for each in failed[:FAILURES_SHOWN_MAX]:
-        visit.session.note(f"{_place(each.message)}: {each.error}")
+        visit.note(f"{_place(each.message)}: {each.error}")
     left = sum(each.waiting for each in await visit.admin.dead_letter_queues(group))
     text = f"{counted(sent, 'dead letter')} {'was' if sent == 1 else 'were'} sent again."
     mark, wait = "", "waits" if left == 1 else "wait"
@@ -154,7 +153,7 @@ async def resend_all(visit: Visit) -> ActionResult:
         begun = visit.given("begun")
         total = int(begun) if begun.isascii() and begun.isdigit() and len(begun) < 19 else 0
         mark = new_key()
-        visit.session.under_way[group] = mark, max(total, sent + left)
+        visit.go_on_with(group, mark, max(total, sent + left))
         text += f" {left} still {wait}."
     elif left:
         text += f" {left} still {wait}: look why, then send all once more."
@@ -166,7 +165,7 @@ async def resend_all(visit: Visit) -> ActionResult:
     )
 
 
-async def purge(visit: Visit) -> ActionResult:
+async def purge(visit: Actor) -> ActionResult:
     """Mark all that wait as done: nothing counts them any more. They stay in their queue."""
     group = visit.required("group")
     if visit.given("again") != group:
@@ -219,7 +218,7 @@ def _row(message: MessageExt) -> dict[str, object]:
         return {**row, "bodyBase64": base64.b64encode(message.body).decode()}
 
 
-async def _resent(visit: Visit, group: str, place: str, typed: bytes | None, *, again: bool) -> str:
+async def _resent(visit: Actor, group: str, place: str, typed: bytes | None, *, again: bool) -> str:
     queue, _, offset = place.rpartition(":")
     if not (offset.isascii() and offset.isdigit() and len(offset) < 19):
         raise ClientError("a dead letter is named broker/id:offset")

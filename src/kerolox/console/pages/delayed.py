@@ -13,7 +13,8 @@ from starlette.responses import Response
 from kerolox.admin.asking import answers_of
 from kerolox.admin.messages.timed import STEP_MS, TIMED_READ_MAX
 from kerolox.clock import now_ms
-from kerolox.console.visit import ActionResult, Visit
+from kerolox.console.acting import ActionResult, Actor
+from kerolox.console.visit import Visit
 from kerolox.errors import ClientError
 from kerolox.protocol.recall_handles import RecallError, decode_handle
 
@@ -94,7 +95,7 @@ async def delayed(visit: Visit) -> Response:
     )
 
 
-async def recall(visit: Visit) -> ActionResult:
+async def recall(visit: Actor) -> ActionResult:
     """Take a message back: it does not come."""
     handle = visit.required("handle")
     try:
@@ -114,7 +115,7 @@ async def recall(visit: Visit) -> ActionResult:
 
 
 async def _levels(
-    visit: Visit,
+    visit: Actor,
 ) -> tuple[
     Mapping[str, list[DelayLevel]],
     Mapping[str, KeroloxError],
@@ -136,7 +137,7 @@ async def _levels(
 
 
 async def _timers(
-    visit: Visit,
+    visit: Actor,
 ) -> tuple[Mapping[str, TimedMessages], Mapping[str, KeroloxError]]:
     return await visit.console.cluster.ask_masters(
         lambda address: visit.admin.timed_messages(address, max_messages=TIMED_READ_MAX)

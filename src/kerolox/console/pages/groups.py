@@ -16,6 +16,7 @@ from kerolox.admin import (
     SubscriptionGroupConfig,
 )
 from kerolox.admin.asking import answers_of
+from kerolox.console.acting import ActionResult, Actor
 from kerolox.console.cache import KEPT_SECONDS
 from kerolox.console.history.sampler import lag_series
 from kerolox.console.listing import Value, order_of
@@ -23,14 +24,15 @@ from kerolox.console.pages.overview import HOURS, hours_of
 from kerolox.console.pages.popped import held
 from kerolox.console.pages.resets import ALL_TOPICS
 from kerolox.console.rendering import slice_of
-from kerolox.console.visit import ActionResult, Visit
+from kerolox.console.visit import Visit
 from kerolox.errors import ClientError, ConsumerNotOnlineError, KeroloxError, NotFoundError
 from kerolox.message import MessageQueue
 from kerolox.protocol.names import RETRY_PREFIX
 from kerolox.text import counted, printable
 
 __all__ = [
-    *("clone", "delete", "described", "listed", "member", "pause", "resume", "update"),
+    *("clone", "delete", "described", "examined", "listed", "member", "pause", "resume"),
+    "update",
 ]
 
 COLUMNS = {"name": False, "state": False, "lag": True, "rate": True, "last": True}
@@ -104,7 +106,7 @@ async def described(visit: Visit) -> Response:
     name = visit.needed("name")
     await visit.console.cluster.check_group(name)
     (queues, spans, late), (status, away), settings, letters, popped = await visit.shared(
-        ("group", name), lambda: _examined(visit, name)
+        ("group", name), lambda: examined(visit, name)
     )
     faults = [each for each in (late, away) if each]
     sample = visit.console.sampler.known
@@ -144,8 +146,8 @@ async def described(visit: Visit) -> Response:
     )
 
 
-async def _examined(
-    visit: Visit, name: str
+async def examined(
+    visit: Actor, name: str
 ) -> tuple[
     tuple[list[QueueProgress], dict[MessageQueue, QueueTimeSpan], str],
     tuple[ConsumerStatus | None, str],
@@ -168,7 +170,7 @@ async def _examined(
     return progress, status, settings, letters, popped
 
 
-async def _dead_letters(visit: Visit, name: str) -> int | None:
+async def _dead_letters(visit: Actor, name: str) -> int | None:
     """How many of a group wait; None: its brokers do not tell."""
     try:
         return sum(each.waiting for each in await visit.admin.dead_letter_queues(name))
@@ -177,7 +179,7 @@ async def _dead_letters(visit: Visit, name: str) -> int | None:
 
 
 async def _progress(
-    visit: Visit, name: str
+    visit: Actor, name: str
 ) -> tuple[list[QueueProgress], dict[MessageQueue, QueueTimeSpan], str]:
     """How far a group is in its queues, in messages and in time, and what was not to be learnt."""
     try:
@@ -189,7 +191,7 @@ async def _progress(
         return [], {}, str(error)
 
 
-async def _status(visit: Visit, name: str) -> tuple[ConsumerStatus | None, str]:
+async def _status(visit: Actor, name: str) -> tuple[ConsumerStatus | None, str]:
     """The members of a group, and what was not to be learnt."""
     try:
         return await visit.admin.consumer_status(name), ""
@@ -216,7 +218,7 @@ async def member(visit: Visit) -> Response:
     )
 
 
-async def update(visit: Visit) -> ActionResult:
+async def update(visit: Actor) -> ActionResult:
     """Make a group, or change the retries of one and whether it consumes in order."""
     name = visit.required("name")
     retries = visit.given_number("retries", 0, RETRIES_MAX)
@@ -244,7 +246,7 @@ def _audited(settings: SubscriptionGroupConfig | None) -> int | str | None:
     return f"{retries}, in order" if settings.consume_message_orderly else retries
 
 
-async def clone(visit: Visit) -> ActionResult:
+async def clone(visit: Actor) -> ActionResult:
     """Give another group the offsets of this one."""
     name, target = visit.required("name"), visit.required("target")
     if name == target:
@@ -262,17 +264,17 @@ async def clone(visit: Visit) -> ActionResult:
     )
 
 
-async def pause(visit: Visit) -> ActionResult:
+async def pause(visit: Actor) -> ActionResult:
     """Deliver nothing more to a group."""
     return await _enable(visit, enable=False)
 
 
-async def resume(visit: Visit) -> ActionResult:
+async def resume(visit: Actor) -> ActionResult:
     """Deliver to it again."""
     return await _enable(visit, enable=True)
 
 
-async def delete(visit: Visit) -> ActionResult:
+async def delete(visit: Actor) -> ActionResult:
     """Delete a group, whose name was typed once more."""
     name = visit.required("name")
     if visit.given("again") != name:
@@ -292,7 +294,7 @@ async def delete(visit: Visit) -> ActionResult:
     )
 
 
-async def _enable(visit: Visit, *, enable: bool) -> ActionResult:
+async def _enable(visit: Actor, *, enable: bool) -> ActionResult:
     name = visit.required("name")
     changes = await _change(visit, name, consume_enable=enable)
     return ActionResult(
@@ -306,7 +308,7 @@ async def _enable(visit: Visit, *, enable: bool) -> ActionResult:
 
 
 async def _change(
-    visit: Visit,
+    visit: Actor,
     name: str,
     *,
     consume_enable: bool | None = None,
@@ -334,14 +336,14 @@ async def _change(
     return changes
 
 
-async def _is_there(visit: Visit, name: str, cluster: str) -> bool:
+async def _is_there(visit: Actor, name: str, cluster: str) -> bool:
     """Whether a broker of a cluster has settings of a group."""
     masters = (await visit.console.cluster.info()).masters(cluster)
     found, _ = await answers_of(masters, lambda each: visit.admin.group_settings(each, name))
     return any(found.values())
 
 
-async def _spans(visit: Visit, group: str, topics: set[str]) -> dict[MessageQueue, QueueTimeSpan]:
+async def _spans(visit: Actor, group: str, topics: set[str]) -> dict[MessageQueue, QueueTimeSpan]:
     """By queue; nothing of a topic whose broker does not report."""
     found, _ = await answers_of(
         sorted(topics), lambda topic: visit.admin.consume_time_spans(group, topic)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 from starlette.responses import Response
 
 from kerolox.admin import Position, PositionKind
 from kerolox.admin.asking import answers_of
+from kerolox.console.acting import ActionResult, Actor
 from kerolox.console.rendering import VIEWS, fits_a_form, shown_body, typed_body
 from kerolox.console.scan import Scan, position_in, queue_of, scan, wanted_of
-from kerolox.console.visit import ActionResult, Visit
+from kerolox.console.visit import Visit
 from kerolox.errors import ClientError, KeroloxError, NotFoundError
 from kerolox.message import MessageExt, MessageId, MessageQueue, PropertyKey
 from kerolox.protocol.names import DLQ_PREFIX, HALF_TOPIC, SCHEDULE_TOPIC
 
-__all__ = ["browse", "described", "download", "is_place", "names_a_broker", "resend", "tail"]
+__all__ = [
+    *("browse", "described", "download", "found_of", "is_place", "message_of", "names_a_broker"),
+    *("resend", "tail"),
+]
 
 START, STOP = "-20", "end"
 TAIL_QUEUES_MAX = 64
@@ -31,7 +36,7 @@ async def browse(visit: Visit) -> Response:
     topic = visit.asked("topic")
     names = ("queue", "from", "until", "tags", "sql", "text", "id", "key")
     asked = {name: visit.asked(name) for name in names}
-    found = await _found(visit, topic, asked) if topic else None
+    found = await found_of(visit, topic, asked) if topic else None
     return visit.page(
         "messages.html",
         topic=topic,
@@ -45,7 +50,7 @@ async def browse(visit: Visit) -> Response:
 
 async def described(visit: Visit) -> Response:
     """One message, by its place or its id."""
-    message = await _message(visit, visit.asked)
+    message = await message_of(visit, visit.asked)
     schemas = visit.console.schemas
     schema = schemas.of(message)
     views = VIEWS if schema is None else (*VIEWS, schema.format)
@@ -75,13 +80,13 @@ async def described(visit: Visit) -> Response:
 
 async def download(visit: Visit) -> Response:
     """The body of one message, as it is stored."""
-    message = await _message(visit, visit.asked)
+    message = await message_of(visit, visit.asked)
     name = f"message-{message.queue_id}-{message.queue_offset}.bin"
     headers = {"content-disposition": f'attachment; filename="{name}"'}
     return Response(message.body, 200, headers, "application/octet-stream")
 
 
-async def _bounds(visit: Visit, message: MessageExt) -> tuple[int, int]:
+async def _bounds(visit: Actor, message: MessageExt) -> tuple[int, int]:
     """The first offset of the message's queue, and that behind the last; the message's own where
     the broker does not say."""
     offset = message.queue_offset
@@ -96,12 +101,12 @@ async def _bounds(visit: Visit, message: MessageExt) -> tuple[int, int]:
     return first, end
 
 
-async def resend(visit: Visit) -> ActionResult:
+async def resend(visit: Actor) -> ActionResult:
     """Send a copy of a message to its topic, or to another."""
-    message = await _message(visit, visit.given)
+    message = await message_of(visit, visit.given)
     body = typed_body(visit.body(), message.body) if visit.given("edited") == "1" else None
     topic = visit.given("to") or message.topic
-    visit.target = {"topic": topic, "msgId": message.message_id}
+    visit.target.update(topic=topic, msgId=message.message_id)
     result = await visit.admin.send_copy(message, topic=topic, body=body)
     await _until_readable(visit, result.queue, result.queue_offset)
     place = f"{result.queue.broker_name}/{result.queue.queue_id}"
@@ -153,7 +158,8 @@ async def tail(visit: Visit) -> Response:
     )
 
 
-async def _found(visit: Visit, topic: str, asked: dict[str, str]) -> Scan:
+async def found_of(visit: Actor, topic: str, asked: dict[str, str]) -> Scan:
+    """What a form asks for: by ``id``, by ``key``, or by place and expressions."""
     admin = visit.admin
     if asked["id"]:
         return Scan([await _by_id(visit, topic, asked["id"])], 1)
@@ -172,7 +178,7 @@ async def _found(visit: Visit, topic: str, asked: dict[str, str]) -> Scan:
     return await scan(admin, wanted)
 
 
-async def _until_readable(visit: Visit, queue: MessageQueue, offset: int) -> None:
+async def _until_readable(visit: Actor, queue: MessageQueue, offset: int) -> None:
     """Wait for a message that was stored: a Java broker puts it into its queue a little later, and
     the page that comes next shows it. Where it can't be read it is sent all the same."""
     with contextlib.suppress(TimeoutError, KeroloxError):
@@ -185,9 +191,8 @@ async def _until_readable(visit: Visit, queue: MessageQueue, offset: int) -> Non
                     await asyncio.sleep(READABLE_STEP_SECONDS)
 
 
-async def _message(visit: Visit, value: object) -> MessageExt:
+async def message_of(visit: Actor, value: Callable[[str], str]) -> MessageExt:
     """The message that parameters, or the fields of a form, name."""
-    assert callable(value)
     topic, queue, offset, key = (value(name) for name in ("topic", "queue", "offset", "id"))
     if not topic:
         raise ClientError("name the message's topic")
@@ -198,7 +203,7 @@ async def _message(visit: Visit, value: object) -> MessageExt:
     return await visit.admin.message_at(queue_of(topic, queue), int(offset))
 
 
-async def _by_id(visit: Visit, topic: str, key: str) -> MessageExt:
+async def _by_id(visit: Actor, topic: str, key: str) -> MessageExt:
     """By a producer's id, or by a broker's, if that broker is one of the cluster's."""
     if is_place(key) and not await names_a_broker(visit, key):
         found = await visit.admin.messages_by_unique_key(topic, key)
@@ -217,7 +222,7 @@ def is_place(key: str) -> bool:
     return True
 
 
-async def names_a_broker(visit: Visit, key: str) -> bool:
+async def names_a_broker(visit: Actor, key: str) -> bool:
     """Whether the broker that such an id names is one of the cluster's. Else the console would
     connect to wherever somebody likes."""
     located = MessageId.parse(key)

@@ -6,7 +6,8 @@ from starlette.responses import Response
 
 from kerolox.admin import PoppedMessages
 from kerolox.clock import now_ms
-from kerolox.console.visit import ActionResult, Visit
+from kerolox.console.acting import ActionResult, Actor
+from kerolox.console.visit import Visit
 from kerolox.errors import KeroloxError
 from kerolox.text import counted
 
@@ -17,7 +18,7 @@ MINUTES_MAX = 3 * 24 * 60
 """An invisible time is not longer."""
 
 
-async def held(visit: Visit, name: str) -> PoppedMessages | None:
+async def held(visit: Actor, name: str) -> PoppedMessages | None:
     """What a group has out, and of whom; None: its brokers do not tell."""
     try:
         return await visit.admin.popped_messages(name, max_messages=SHOWN_MAX)
@@ -45,7 +46,7 @@ async def plan(visit: Visit) -> Response:
     )
 
 
-async def release(visit: Visit) -> ActionResult:
+async def release(visit: Actor) -> ActionResult:
     """Let the messages of a plan come again, and none that were popped after it."""
     name = visit.required("name")
     await visit.console.cluster.check_group(name)
@@ -63,7 +64,7 @@ async def release(visit: Visit) -> ActionResult:
     )
 
 
-async def _popped(visit: Visit, name: str, topic: str, owner: str, held_ms: int) -> PoppedMessages:
+async def _popped(visit: Actor, name: str, topic: str, owner: str, held_ms: int) -> PoppedMessages:
     return await visit.admin.popped_messages(
         name, topic=topic, owner=owner, held_ms=held_ms, max_messages=SHOWN_MAX
     )

@@ -8,8 +8,9 @@ from starlette.responses import Response
 
 from kerolox.admin import OffsetMove, Position, PositionKind
 from kerolox.admin.asking import answers_of
+from kerolox.console.acting import ActionResult, Actor
 from kerolox.console.scan import position_in, queue_of
-from kerolox.console.visit import ActionResult, Visit
+from kerolox.console.visit import Visit
 from kerolox.errors import ClientError, KeroloxError
 from kerolox.protocol.names import RETRY_PREFIX
 from kerolox.text import counted
@@ -61,7 +62,7 @@ async def plan(visit: Visit) -> Response:
     )
 
 
-async def reset(visit: Visit) -> ActionResult:
+async def reset(visit: Actor) -> ActionResult:
     """Move a group to the offsets of a plan."""
     name, topic, to = visit.required("name"), visit.required("topic"), visit.required("to")
     position = position_in(to, visit.zone)
@@ -90,7 +91,7 @@ async def reset(visit: Visit) -> ActionResult:
 
 
 async def _moves(
-    visit: Visit, name: str, topic: str, position: Position, queues: list[str], *, dry_run: bool
+    visit: Actor, name: str, topic: str, position: Position, queues: list[str], *, dry_run: bool
 ) -> _Moves:
     """Raises KeroloxError where nothing can be done in the topic, or in any of them."""
     await visit.console.cluster.check_group(name)

@@ -9,19 +9,20 @@ from starlette.responses import Response
 from kerolox.admin import ProducerInfo, TopicConfig, TopicDescription, TopicUsage, is_internal_topic
 from kerolox.admin.asking import answers_of
 from kerolox.client.core.routes import MASTER_ID
+from kerolox.console.acting import ActionResult, Actor
 from kerolox.console.gathered import PAINT_SECONDS
 from kerolox.console.history.sampler import lag_series
 from kerolox.console.listing import Value, order_of
 from kerolox.console.pages.overview import HOURS, hours_of
 from kerolox.console.rendering import slice_of
-from kerolox.console.visit import ActionResult, Visit
+from kerolox.console.visit import Visit
 from kerolox.errors import ClientError
 from kerolox.message import Message
 from kerolox.protocol.codes import Perm
 from kerolox.protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from kerolox.text import counted
 
-__all__ = ["create", "delete", "described", "listed", "send", "update"]
+__all__ = ["create", "delete", "described", "examined", "listed", "send", "update"]
 
 QUEUES_MAX = 1_024
 PERMISSIONS = {
@@ -117,7 +118,7 @@ async def described(visit: Visit) -> Response:
     """One topic: queues with their offsets, groups with their lag."""
     name = visit.needed("name")
     found, usage, groups, producers = await visit.shared(
-        ("topic", name), lambda: _examined(visit, name)
+        ("topic", name), lambda: examined(visit, name)
     )
     return visit.page(
         "topic.html",
@@ -136,8 +137,8 @@ async def described(visit: Visit) -> Response:
     )
 
 
-async def _examined(
-    visit: Visit, name: str
+async def examined(
+    visit: Actor, name: str
 ) -> tuple[TopicDescription, TopicUsage, list[tuple[str, int | None]], list[ProducerInfo]]:
     """A topic with what it holds, who consumes it, and the producers of its brokers."""
     found = await visit.admin.describe_topic(name)
@@ -152,7 +153,7 @@ async def _examined(
     return found, usage, groups, sorted(producers.values())
 
 
-async def send(visit: Visit) -> ActionResult:
+async def send(visit: Actor) -> ActionResult:
     """Send one message."""
     topic = visit.required("topic")
     try:
@@ -179,7 +180,7 @@ async def send(visit: Visit) -> ActionResult:
     )
 
 
-async def create(visit: Visit) -> ActionResult:
+async def create(visit: Actor) -> ActionResult:
     """Make a topic."""
     topic = visit.required("topic")
     queues = visit.given_number("queues", 1, QUEUES_MAX)
@@ -195,7 +196,7 @@ async def create(visit: Visit) -> ActionResult:
     )
 
 
-async def update(visit: Visit) -> ActionResult:
+async def update(visit: Actor) -> ActionResult:
     """Change queues or permission of a topic."""
     topic = visit.required("topic")
     queues = visit.given_number("queues", 1, QUEUES_MAX)
@@ -209,7 +210,7 @@ async def update(visit: Visit) -> ActionResult:
     )
 
 
-async def delete(visit: Visit) -> ActionResult:
+async def delete(visit: Actor) -> ActionResult:
     """Delete a topic, whose name was typed once more."""
     topic = visit.required("topic")
     if visit.given("again") != topic:
@@ -227,7 +228,7 @@ async def delete(visit: Visit) -> ActionResult:
     )
 
 
-async def _groups(visit: Visit, topic: str) -> list[tuple[str, int | None]]:
+async def _groups(visit: Actor, topic: str) -> list[tuple[str, int | None]]:
     """Who consumes a topic, and how far behind they are; None: nobody knows. Retries and dead
     letters are of one group."""
     if topic.startswith((DLQ_PREFIX, RETRY_PREFIX)):
@@ -238,7 +239,7 @@ async def _groups(visit: Visit, topic: str) -> list[tuple[str, int | None]]:
     return sorted(rows, key=lambda row: (-(row[1] or 0), row[0]))
 
 
-def _perm(visit: Visit) -> int:
+def _perm(visit: Actor) -> int:
     perm = visit.given_number("perm", 2, 6)
     if perm not in PERMISSIONS:
         raise ClientError(f"'perm' is {perm}; 2 (write), 4 (read) and 6 (both) are there")

@@ -7,8 +7,9 @@ from starlette.responses import Response
 
 from kerolox.admin.messages.waiting import HALVES_READ_MAX
 from kerolox.clock import now_ms
+from kerolox.console.acting import ActionResult, Actor
 from kerolox.console.rendering import shown_body
-from kerolox.console.visit import ActionResult, Visit
+from kerolox.console.visit import Visit
 from kerolox.errors import ClientError, NotFoundError
 from kerolox.message import PropertyKey
 
@@ -44,19 +45,19 @@ async def transaction(visit: Visit) -> Response:
     )
 
 
-async def commit(visit: Visit) -> ActionResult:
+async def commit(visit: Actor) -> ActionResult:
     """Have its topic get the message."""
     return await _end(visit, is_commit=True)
 
 
-async def roll_back(visit: Visit) -> ActionResult:
+async def roll_back(visit: Actor) -> ActionResult:
     """Drop the message, whose id was typed once more."""
     if visit.given("again") != visit.given("id"):
         raise ClientError("type the message's id once more to drop it; nothing was changed")
     return await _end(visit, is_commit=False)
 
 
-async def _end(visit: Visit, *, is_commit: bool) -> ActionResult:
+async def _end(visit: Actor, *, is_commit: bool) -> ActionResult:
     broker, key = visit.required("broker"), visit.required("id")
     address = await _address(visit, broker)
     half = await visit.admin.end_half_message(address, key, commit=is_commit)
@@ -81,7 +82,7 @@ async def _end(visit: Visit, *, is_commit: bool) -> ActionResult:
     )
 
 
-async def _address(visit: Visit, broker: str) -> str:
+async def _address(visit: Actor, broker: str) -> str:
     """Of the master of that name. Raises NotFoundError where there is none."""
     address = (await visit.console.cluster.masters()).get(broker)
     if address is None:

@@ -1,9 +1,10 @@
-"""Audit lines of the console, in the form of those of brokers (:mod:`kerolox.remoting.audit`).
+"""Audit lines of the console and of tools for agents, in the form of those of brokers
+(:mod:`kerolox.remoting.audit`).
 
 ``outcome`` is ``changed``, ``failed`` (a cluster refused, or did not answer in time: then it may be
 done), ``denied`` (no role, no token, or actions are off), ``login``, ``login-failed`` or
-``logout``; ``server`` is ``console``, ``account`` the user, ``from`` the address, ``action`` the
-route. Further members name what was acted on, then ``old``, ``new``, ``reason``.
+``logout``; ``server`` is ``console`` or ``mcp``, ``account`` the user, ``from`` the address,
+``action`` the route. Further members name what was acted on, then ``old``, ``new``, ``reason``.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class AuditLine:
 class Audit:
     """Writes the lines, and keeps the last ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, server: str) -> None:
+        """``server``: what the lines call it, ``console`` or ``mcp``."""
+        self._server = server
         self._kept: deque[AuditLine] = deque(maxlen=LINES_KEPT_MAX)
         self._denials = Rates(*DENIALS_OF_ALL)
         self._by_address = Rates(*DENIALS_OF_ADDRESS)
@@ -106,7 +109,7 @@ class Audit:
         line = {
             "time": utc_text(),
             "outcome": outcome,
-            "server": "console",
+            "server": self._server,
             "account": account or "-",
             "from": address,
             "action": action,
