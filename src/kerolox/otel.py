@@ -11,10 +11,15 @@ context of a send travels in the user properties ``traceparent`` and ``tracestat
 global propagator writes. Clients in other languages read them as well. Spans have the names and
 attributes of OpenTelemetry's conventions for messaging (``messaging.system`` is ``rocketmq``).
 Only the API is needed: without an SDK nothing is recorded, but the context still travels.
+
+What is RocketMQ's own is called ``messaging.rocketmq.…``. The conventions call it ``rocketmq.…``
+now: ``OTEL_SEMCONV_STABILITY_OPT_IN`` with ``messaging`` in its list takes the new names, with
+``messaging/dup`` both. Clients read it when their settings are made.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -50,6 +55,12 @@ if TYPE_CHECKING:
     from kerolox.client.aio.settings import ClientSettings
 
 __all__ = ["ProcessSpans", "ReceiveSpans", "SendSpans", "traced"]
+
+OPT_IN = "OTEL_SEMCONV_STABILITY_OPT_IN"
+"""The variable of OpenTelemetry with the conventions that are wanted, joined by commas."""
+
+_OLD, _NEW = "messaging.rocketmq.", "rocketmq."
+"""How names of what is RocketMQ's own begin, until version 1.44 of the conventions and since."""
 
 _SPAN = "kerolox.otel.span"
 _TOKEN = "kerolox.otel.token"
@@ -90,6 +101,29 @@ def _tracer(tracer_provider: TracerProvider | None) -> Tracer:
     return trace.get_tracer("kerolox", __version__, tracer_provider)
 
 
+class _Names:
+    """Names of attributes, by the conventions that are wanted."""
+
+    def __init__(self) -> None:
+        wanted = {each.strip() for each in os.environ.get(OPT_IN, "").lower().split(",")}
+        self._prefixes: tuple[str, ...] = (_OLD,)
+        if "messaging/dup" in wanted:
+            self._prefixes = (_OLD, _NEW)
+        elif "messaging" in wanted:
+            self._prefixes = (_NEW,)
+
+    def of(self, attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
+        """The same attributes; old names are given."""
+        found: dict[str, AttributeValue] = {}
+        for name, value in attributes.items():
+            own = name.removeprefix(_OLD)
+            if own == name:
+                found[name] = value
+            else:
+                found |= {prefix + own: value for prefix in self._prefixes}
+        return found
+
+
 class SendSpans(SendHook):
     """A span ``send TOPIC`` (of kind PRODUCER) around each try of a send; a retry has its own.
 
@@ -100,6 +134,7 @@ class SendSpans(SendHook):
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
         """``tracer_provider``: makes the tracer; None: the global one."""
         self._tracer = _tracer(tracer_provider)
+        self._names = _Names()
 
     def before_send(self, context: SendContext) -> None:
         """Start the span, as a child of the caller's, and put its context into the message."""
@@ -107,11 +142,11 @@ class SendSpans(SendHook):
         span = self._tracer.start_span(
             f"send {topic}",
             kind=trace.SpanKind.PRODUCER,
-            attributes=_attributes("send", topic, context.namespace, context.queue),
+            attributes=self._names.of(_attributes("send", topic, context.namespace, context.queue)),
         )
         context.notes[_SPAN] = span
         if span.is_recording():
-            span.set_attributes(_sent(context))
+            span.set_attributes(self._names.of(_sent(context)))
         carrier: dict[str, str] = {}
         propagate.inject(carrier, trace.set_span_in_context(span))
         for name, value in carrier.items():
@@ -143,13 +178,16 @@ class ProcessSpans(ConsumeHook):
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
         """``tracer_provider``: makes the tracer; None: the global one."""
         self._tracer = _tracer(tracer_provider)
+        self._names = _Names()
 
     def before_consume(self, context: ConsumeContext) -> None:
         """Start the span and make it the current one."""
         parent = None
         if len(context.messages) == 1:
             parent = propagate.extract(context.messages[0].properties)
-        span = _start(self._tracer, "process", trace.SpanKind.CONSUMER, context, parent)
+        span = _start(
+            self._tracer, self._names, "process", trace.SpanKind.CONSUMER, context, parent
+        )
         context.notes[_SPAN] = span
         context.notes[_TOKEN] = otel_context.attach(trace.set_span_in_context(span, parent))
 
@@ -171,14 +209,16 @@ class ReceiveSpans(ConsumeHook):
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
         """``tracer_provider``: makes the tracer; None: the global one."""
         self._tracer = _tracer(tracer_provider)
+        self._names = _Names()
 
     def before_consume(self, context: ConsumeContext) -> None:
         """Make the span, as a child of the caller's."""
-        _start(self._tracer, "receive", trace.SpanKind.CLIENT, context, None).end()
+        _start(self._tracer, self._names, "receive", trace.SpanKind.CLIENT, context, None).end()
 
 
 def _start(
     tracer: Tracer,
+    names: _Names,
     operation: str,
     kind: trace.SpanKind,
     context: ConsumeContext,
@@ -198,7 +238,11 @@ def _start(
     if parent is None:
         links = _links(context.messages)
     return tracer.start_span(
-        f"{operation} {topic}", context=parent, kind=kind, attributes=attributes, links=links
+        f"{operation} {topic}",
+        context=parent,
+        kind=kind,
+        attributes=names.of(attributes),
+        links=links,
     )
 
 
@@ -253,7 +297,7 @@ def _read(message: MessageExt) -> dict[str, AttributeValue]:
 
 
 def _named(properties: Mapping[str, str]) -> dict[str, AttributeValue]:
-    """Tags, keys and delay of a message."""
+    """Tags, keys, delay and moment of a message."""
     attributes: dict[str, AttributeValue] = {}
     if tags := properties.get(PropertyKey.TAGS):
         attributes["messaging.rocketmq.message.tag"] = tags
@@ -262,6 +306,9 @@ def _named(properties: Mapping[str, str]) -> dict[str, AttributeValue]:
     level = properties.get(PropertyKey.DELAY, "")
     if level.isascii() and level.isdigit():
         attributes["messaging.rocketmq.message.delay_time_level"] = int(level[:9])
+    moment = properties.get(PropertyKey.TIMER_DELIVER, "")
+    if moment.isascii() and moment.isdigit():
+        attributes["messaging.rocketmq.message.delivery_timestamp"] = int(moment[:18])
     return attributes
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -245,3 +246,52 @@ def test_settings_get_the_hook_that_fits() -> None:
     assert not ProducerSettings().send_hooks
     with pytest.raises(ConfigError, match="no hooks"):
         traced(object())  # type: ignore[type-var]
+
+
+OLD, NEW = "messaging.rocketmq.message.", "rocketmq.message."
+
+
+@pytest.mark.parametrize(
+    ("opted", "prefixes"),
+    [
+        (None, {OLD}),
+        ("", {OLD}),
+        ("http, database/dup", {OLD}),
+        ("messaging", {NEW}),
+        ("http, Messaging", {NEW}),
+        ("messaging/dup", {OLD, NEW}),
+        ("messaging,messaging/dup", {OLD, NEW}),
+    ],
+)
+def test_names_follow_the_conventions_that_are_wanted(
+    broker: LocalBroker,
+    spans: Recorded,
+    monkeypatch: pytest.MonkeyPatch,
+    opted: str | None,
+    prefixes: set[str],
+) -> None:
+    monkeypatch.delenv("OTEL_SEMCONV_STABILITY_OPT_IN", raising=False)
+    if opted is not None:
+        monkeypatch.setenv("OTEL_SEMCONV_STABILITY_OPT_IN", opted)
+    topic = broker.create_topic(queues=1)
+    message = Message(topic, b"hello", tags="new", keys="a")
+    with sync.Producer("shop", broker.name_server, settings=producing(spans)) as producer:
+        producer.send(message)
+    settings = traced(PullConsumerSettings(), tracer_provider=spans.provider)
+    with sync.PullConsumer("names", broker.name_server, settings=settings) as consumer:
+        [queue] = consumer.queues(topic)
+        consumer.pull(queue, 0)
+    [send], [receive] = spans.named(f"send {topic}"), spans.named(f"receive {topic}")
+    for span, own in ((send, {"type", "tag", "keys"}), (receive, {"tag", "keys"})):
+        ours = {name for name in span.attributes if "rocketmq." in name}
+        assert ours == {prefix + name for prefix in prefixes for name in own}
+        assert span.attributes["messaging.operation.name"] in ("send", "receive")
+
+
+def test_a_moment_is_an_attribute_of_the_send(broker: LocalBroker, spans: Recorded) -> None:
+    topic = broker.create_topic()
+    with sync.Producer("shop", broker.name_server, settings=producing(spans)) as producer:
+        moment = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+        producer.send(Message(topic, b"later"), deliver_at=moment)
+    [send] = spans.named(f"send {topic}")
+    assert send.attributes[f"{OLD}delivery_timestamp"] == moment.timestamp() * 1_000
