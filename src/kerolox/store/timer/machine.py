@@ -69,6 +69,9 @@ DELAY_ENDS_MS = tuple(60_000 * minutes for minutes in (1, 10, 60, 720, 1_440, 4_
 """Upper ends of the buckets of ``rocketmq_delay_message_latency``."""
 ENTRIES_MAX = 256
 """Entries of the queue that one step takes."""
+DELETE_CHARACTERS_MAX = 8 << 20
+"""Of what commands to delete name that are noted for messages that are late. Of more the index is
+asked."""
 
 
 @dataclass
@@ -126,6 +129,35 @@ class _Pack:
         self.units: list[tuple[int, int, int, str]] = []
         self.last: dict[int, int] = {}
         self.queue_offset = -1
+
+
+class _DeletesBehind:
+    """What commands to delete name that stand in the queue behind what is taken.
+
+    Attributes:
+        end: the next entry to be read.
+        keys: what they name.
+        is_full: some are left out, since all take too much memory.
+    """
+
+    def __init__(self, end: int) -> None:
+        """Nothing is read."""
+        self.end = end
+        self.keys: set[str] = set()
+        self.is_full = False
+        self._characters = 0
+
+    def take(self, entries: Sequence[Entry]) -> None:
+        """Note entries that were read."""
+        self.end = entries[-1].queue_offset + 1
+        for entry in entries:
+            key = (entry.properties or {}).get(PropertyKey.TIMER_DELETES)
+            if key is None or key in self.keys:
+                continue
+            self._characters += len(key)
+            self.is_full |= self._characters > DELETE_CHARACTERS_MAX
+            if not self.is_full:
+                self.keys.add(key)
 
 
 _topic_hash = functools.lru_cache(maxsize=1_024)(java_hash)
@@ -190,6 +222,7 @@ class Timer:
         self._opened: dict[int, OpenSlot] = {}
         self._doubt_ms = self._doubt_end = 0
         self._passed = [_Passed(*each) for each in passed]
+        self._deletes_behind = _DeletesBehind(0)
         self._prepared: tuple[TimerCheckpoint, int] | None = None
 
     # -- time -----------------------------------------------------------------------------------
@@ -385,6 +418,9 @@ class Timer:
         real = None if properties is None else real_place(properties)
         if properties is None or real is None:
             self.counts.gone += 1
+            return
+        if (yield from self._is_deleted_behind(entry.queue_offset, properties)):
+            self.counts.deleted += 1
             return
         changed = delivered(properties, NEVER_ENQUEUED, self._now_ms)
         record = ReadMessage(entry.offset, entry.size)
@@ -731,10 +767,30 @@ class Timer:
     def _is_deleted_elsewhere(self, properties: Mapping[str, str]) -> Step[bool]:
         """Whether a command to delete names a message that was rolled: the command may be in
         another slot, since each rolls from the time of its own write on. RocketMQ misses it."""
+        if PropertyKey.TIMER_ROLL_TIMES not in properties:
+            return False
+        return (yield from self._is_deleted_anywhere(properties))
+
+    def _is_deleted_anywhere(self, properties: Mapping[str, str]) -> Step[bool]:
+        """Whether a command to delete names a message, as far as the index knows."""
         key, unique_key = key_of(properties), properties.get(PropertyKey.UNIQUE_KEY)
-        if PropertyKey.TIMER_ROLL_TIMES not in properties or key is None or not unique_key:
+        if key is None or not unique_key:
             return False
         return key in (yield from read_deletes(unique_key))
+
+    def _is_deleted_behind(self, queue_offset: int, properties: Mapping[str, str]) -> Step[bool]:
+        """Whether a command to delete names a message that is late: the command stands behind it
+        in the queue. RocketMQ misses it."""
+        deletes = self._deletes_behind
+        if deletes.end <= queue_offset:
+            deletes = self._deletes_behind = _DeletesBehind(queue_offset + 1)
+        while entries := (yield from read_entries(deletes.end, ENTRIES_MAX)):
+            deletes.take(entries)
+        if key_of(properties) in deletes.keys:
+            return True
+        if deletes.is_full:
+            return (yield from self._is_deleted_anywhere(properties))
+        return (yield from self._is_deleted_elsewhere(properties))
 
     def _was_put(self, put: Put, due_ms: int) -> Step[bool]:
         """Whether a run before stored this copy, of a message that was due then."""

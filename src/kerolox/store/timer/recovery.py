@@ -94,8 +94,10 @@ def recover(
         passed=passed,
         is_active=is_active,
     )
-    # Of the slot that is read first a part may be delivered.
-    timer.doubt(until_ms=read_ms + settings.precision_ms)
+    # A part may be delivered of the slot that is read first, and of those that were under way when
+    # the clock was set back.
+    amid_ms = max([read_ms, *(until_ms for until_ms, _ in passed)])
+    timer.doubt(until_ms=amid_ms + settings.precision_ms)
     if not found.is_clean or end < checkpoint.log_end:
         timer.doubt(commit_end=found.commit_end)
     timer.move(now_ms)

@@ -97,7 +97,8 @@ class Disk:
     """Records before this one are deleted."""
 
     # -- the process ----------------------------------------------------------------------------
-    def start(self, *, is_active: bool = True) -> Recovered:
+    def start(self, *, is_active: bool = True, is_clean: bool = False) -> Recovered:
+        """``is_clean``: after :meth:`stop`."""
         has_wheel = len(self.wheel) == wheel_bytes(self.settings.slots)
         if not has_wheel:
             self.wheel = bytearray(wheel_bytes(self.settings.slots))
@@ -106,7 +107,11 @@ class Disk:
         if self.checkpoint is not None:
             checkpoint = decode_checkpoint(self.checkpoint)
         files = TimerFiles(
-            checkpoint, min(self.log, default=0), len(self.records) * RECORD_BYTES, has_wheel
+            checkpoint,
+            min(self.log, default=0),
+            len(self.records) * RECORD_BYTES,
+            has_wheel,
+            is_clean=is_clean,
         )
         steps = recover(wheel, self.settings, files, now_ms=self.now_ms, is_active=is_active)
         return self.run(steps)
@@ -129,6 +134,17 @@ class Disk:
                 pass
             is_busy = self.run(timer.dequeue())
             timer.move(self.now_ms)
+
+    def stop(self, timer: Timer) -> None:
+        """End the step, as the service does."""
+        timer.move(self.now_ms)
+        while self.run(timer.enqueue()):
+            pass
+        if not timer.end_step():
+            self.now_ms = max(self.now_ms, timer.end_ms)
+            timer.move(self.now_ms)
+            self.run(timer.dequeue(is_exact=False))
+        self.flush(timer)
 
     def flush(self, timer: Timer) -> None:
         timer.prepare(len(self.records) * RECORD_BYTES)

@@ -218,3 +218,17 @@ def test_a_stop_waits_for_the_end_of_a_step_of_which_some_is_delivered() -> None
     at(disk, timer, 5_000)
     assert timer.end_step()
     assert timer.read_ms == NOW + 5_000
+
+
+def test_what_came_of_a_step_stays_known_over_a_jump_back_and_a_stop() -> None:
+    disk, timer = begin()
+    for delay_ms in (4_300, 4_700):
+        send(disk, str(delay_ms), delay_ms)
+    disk.work(timer)
+    at(disk, timer, 4_300)
+    at(disk, timer, 1_000)
+    disk.stop(timer)
+    timer = disk.start(is_clean=True).timer
+    pass_time(disk, timer, NOW + 6_000, step_ms=10)
+    assert came(disk) == {"4300": 4_300, "4700": 4_700}
+    assert len(disk.puts) == 2

@@ -7,6 +7,7 @@ import contextlib
 import pytest
 
 from kerolox.protocol.names import TIMER_TOPIC
+from kerolox.store.timer import machine
 from kerolox.store.timer.checkpoint import TimerCheckpoint, decode_checkpoint
 from kerolox.store.timer.log import UnitMagic, unit_at
 from kerolox.store.timer.machine import Timer
@@ -129,6 +130,28 @@ def test_what_is_due_when_the_timer_comes_to_it_is_delivered_at_once() -> None:
     disk.work(timer)
     assert disk.puts[0][2]["TIMER_ENQUEUE_MS"] == str((1 << 63) - 1)
     assert disk.log == {}
+
+
+@pytest.mark.parametrize("has_files", [True, False])
+@pytest.mark.parametrize("characters", [machine.DELETE_CHARACTERS_MAX, 0])
+def test_a_delete_behind_a_message_that_is_late_counts(
+    has_files: bool, characters: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The timer was away, or had lost its files, while their moment passed."""
+    monkeypatch.setattr(machine, "DELETE_CHARACTERS_MAX", characters)
+    disk, timer = begin()
+    for key in ("a", "b"):
+        send(disk, key, 1_500)
+    delete(disk, "a", 1_400)
+    if not has_files:
+        disk.work(timer)
+        disk.log.clear()
+        disk.wheel = bytearray()
+    disk.now_ms += 10_000
+    timer = disk.start().timer
+    disk.work(timer)
+    assert keys(disk) == ["b"]
+    assert timer.counts.deleted == 1
 
 
 def test_a_long_delay_is_rolled_and_comes_once() -> None:
