@@ -30,7 +30,7 @@ from tests.support.clients.grpc_raw import GREETING, RawCalls, call_block
 if TYPE_CHECKING:
     from tests.support.servers.up import Up
 
-__all__ = ["GRPC_FLOODS", "GRPC_SCENARIOS", "every_field"]
+__all__ = ["GRPC_COUNTERS", "GRPC_FLOODS", "GRPC_SCENARIOS", "every_field", "served"]
 
 CALM = int(ErrorCode.ENHANCE_YOUR_CALM)
 OK, INVALID_ARGUMENT, EXHAUSTED, UNIMPLEMENTED, INTERNAL = 0, 3, 8, 12, 13
@@ -486,32 +486,113 @@ def _forged(text: str) -> Iterator[str]:
     yield text[::-1]
 
 
-_PLAYS: dict[str, tuple[Callable[[Up], None], float]] = {
-    "rapid resets": (rapid_resets, 64),
-    "resets among answers": (resets_among_answers, 64),
-    "resets that a server is made to send": (resets_that_we_are_made_to_send, 64),
-    "floods of continuations": (floods_of_continuations, 64),
-    "bombs of headers": (bombs_of_headers, 64),
-    "floods that bring nothing": (floods_that_bring_nothing, 64),
-    "windows that stay shut": (windows_that_stay_shut, UNREAD_MEMORY_MIB_MAX),
-    "windows of a thousand streams": (windows_of_a_thousand_streams, 64),
-    "a byte at a time by gRPC": (bytes_one_at_a_time, 64),
-    "what never ends": (what_never_ends, 64),
-    "lengths that lie": (lengths_that_lie, 64),
-    "bombs of bodies": (bombs_of_bodies, 256),
-    "calls that are none": (calls_that_are_none, 64),
-    "streams beyond the limit": (streams_beyond_the_limit, 64),
-    "settings again and again": (settings_again_and_again, 96),
-    "receipts and ids that are forged": (receipts_and_ids_that_are_forged, 64),
+def closed(*codes: ErrorCode) -> tuple[str, ...]:
+    """The counters of connections that are closed."""
+    return tuple(f"connections_closed {code.name}" for code in codes)
+
+
+def refused(*reasons: str) -> tuple[str, ...]:
+    """The counters of calls that are refused."""
+    return tuple(f"calls_refused {reason}" for reason in reasons)
+
+
+def answered(call: str, *codes: str) -> tuple[str, ...]:
+    """The counters of calls that are answered."""
+    return tuple(f"{call} {code}" for code in codes)
+
+
+FORGED = "invalid_receipt_handle"
+
+_PLAYS: dict[str, tuple[Callable[[Up], None], float, tuple[str, ...]]] = {
+    "rapid resets": (rapid_resets, 64, closed(ErrorCode.ENHANCE_YOUR_CALM)),
+    "resets among answers": (resets_among_answers, 64, refused("UNIMPLEMENTED")),
+    "resets that a server is made to send": (
+        resets_that_we_are_made_to_send,
+        64,
+        (
+            *closed(ErrorCode.FLOW_CONTROL_ERROR, ErrorCode.PROTOCOL_ERROR),
+            *closed(ErrorCode.STREAM_CLOSED, ErrorCode.FRAME_SIZE_ERROR),
+            *refused("UNIMPLEMENTED"),
+        ),
+    ),
+    "floods of continuations": (floods_of_continuations, 64, closed(ErrorCode.ENHANCE_YOUR_CALM)),
+    "bombs of headers": (
+        bombs_of_headers,
+        64,
+        closed(ErrorCode.ENHANCE_YOUR_CALM, ErrorCode.COMPRESSION_ERROR),
+    ),
+    "floods that bring nothing": (
+        floods_that_bring_nothing,
+        64,
+        closed(ErrorCode.ENHANCE_YOUR_CALM),
+    ),
+    "windows that stay shut": (
+        windows_that_stay_shut,
+        UNREAD_MEMORY_MIB_MAX,
+        answered("receive_message", "message_not_found"),
+    ),
+    "windows of a thousand streams": (
+        windows_of_a_thousand_streams,
+        64,
+        closed(ErrorCode.ENHANCE_YOUR_CALM),
+    ),
+    "a byte at a time by gRPC": (bytes_one_at_a_time, 64, closed(ErrorCode.PROTOCOL_ERROR)),
+    "what never ends": (what_never_ends, 64, closed(ErrorCode.PROTOCOL_ERROR)),
+    "lengths that lie": (
+        lengths_that_lie,
+        64,
+        refused("INTERNAL", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED"),
+    ),
+    "bombs of bodies": (bombs_of_bodies, 256, answered("send_message", "message_corrupted")),
+    "calls that are none": (
+        calls_that_are_none,
+        64,
+        (*refused("INVALID_ARGUMENT", "UNIMPLEMENTED"), *answered("query_route", "bad_request")),
+    ),
+    "streams beyond the limit": (streams_beyond_the_limit, 64, refused("REFUSED_STREAM")),
+    "settings again and again": (settings_again_and_again, 96, answered("telemetry", "ok")),
+    "receipts and ids that are forged": (
+        receipts_and_ids_that_are_forged,
+        64,
+        (
+            *answered("ack_message", FORGED),
+            *answered("change_invisible_duration", FORGED),
+            *answered("forward_message_to_dead_letter_queue", FORGED),
+            *answered("end_transaction", "invalid_transaction_id"),
+            *answered("recall_message", "internal_server_error"),
+        ),
+    ),
 }
+EVERY_FIELD = "every field of every call by gRPC"
 
 GRPC_FLOODS = {
     name: Scenario(lambda up, play=play: (play(up), served(up))[1], memory)
-    for name, (play, memory) in _PLAYS.items()
+    for name, (play, memory, _) in _PLAYS.items()
 }
 """All of these may be played on one server with :data:`TOPIC`, in any order, and again."""
 
 GRPC_SCENARIOS = {
     **GRPC_FLOODS,
-    "every field of every call by gRPC": Scenario(every_field, EVERY_FIELD_MEMORY_MIB_MAX, 3_000),
+    EVERY_FIELD: Scenario(every_field, EVERY_FIELD_MEMORY_MIB_MAX, 3_000),
 }
+
+GRPC_COUNTERS = {
+    **{name: counters for name, (_, _, counters) in _PLAYS.items()},
+    EVERY_FIELD: (
+        *refused("INTERNAL", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED"),
+        *answered("query_route", "illegal_topic", "illegal_access_point"),
+        *answered("query_assignment", "illegal_consumer_group"),
+        *answered("heartbeat", "unrecognized_client_type"),
+        *answered("send_message", "illegal_message_key", "illegal_message_tag", "illegal_topic"),
+        *answered("send_message", "illegal_message_id", "message_properties_too_large"),
+        *answered("receive_message", "illegal_filter_expression", "illegal_invisible_time"),
+        *answered("ack_message", FORGED),
+        *answered("change_invisible_duration", "illegal_invisible_time"),
+        *answered("forward_message_to_dead_letter_queue", FORGED),
+        *answered("end_transaction", "invalid_transaction_id"),
+        *answered("recall_message", "internal_server_error"),
+        *answered("telemetry", "illegal_topic", "illegal_consumer_group"),
+    ),
+}
+"""What of the port's metrics each has to move: names of its counters with their reasons; of calls
+their names with the codes of their answers."""

@@ -4,40 +4,90 @@ that they had."""
 
 from __future__ import annotations
 
+import hashlib
+import re
+import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.records import decode_records
 from tests.abuse.conftest import SETTINGS
 from tests.abuse.grpc_abuses import TOPIC
-from tests.abuse.grpc_scenarios import GRPC_SCENARIOS, served
+from tests.abuse.grpc_scenarios import GRPC_COUNTERS, GRPC_SCENARIOS, served
 from tests.abuse.kept import ask, differing, fitted, keep, kept, tables
 from tests.abuse.scenarios import Scenario
-from tests.support.clients.requests import topic_fields
+from tests.support.clients.requests import pull_fields, topic_fields
+from tests.support.eventually import SECONDS_MAX, wait_until
 from tests.support.kernels import KERNELS
 from tests.support.servers.probe import Probe
-from tests.support.servers.up import Up
+from tests.support.servers.up import Up, free_port
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 OFFSETS = str(int(RequestCode.GET_ALL_CONSUMER_OFFSET))
 DELAYS = str(int(RequestCode.GET_ALL_DELAY_OFFSET))
+MAX_OFFSET, PULL = RequestCode.GET_MAX_OFFSET, RequestCode.PULL_MESSAGE
 FORGED_STAMP = "2026-01-01 00:00:00,000 WARNING"
 
 
 @pytest.fixture(scope="module", params=KERNELS)
 def up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     folder: Path = tmp_path_factory.mktemp("grpc")
-    with Up(folder, settings=SETTINGS, kernel=request.param, counted=True, grpc=True) as started:
+    settings = {
+        **SETTINGS,
+        "metricsExporterType": "PROM",
+        "metricsPromExporterPort": free_port(),
+    }
+    with Up(folder, settings=settings, kernel=request.param, counted=True, grpc=True) as started:
         fields = topic_fields(TOPIC, queues=1)
         answer = ask(started.broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
         assert answer.code == ResponseCode.SUCCESS
         keep(started)
         served(started)
         yield started
+
+
+_COUNTER = re.compile(
+    r"(?:kerolox_grpc_(?P<name>calls_refused|connections_closed)_total|rocketmq_rpc_latency_count)"
+    r"\{(?P<labels>.*)\} (?P<value>[0-9]+)"
+)
+
+
+def counted(up: Up) -> dict[str, int]:
+    """What the port has counted, by the names of :data:`GRPC_COUNTERS`."""
+    url = f"http://127.0.0.1:{up.settings['metricsPromExporterPort']}/metrics"
+    with urllib.request.urlopen(url, timeout=SECONDS_MAX) as answer:
+        text = answer.read().decode()
+    found: Counter[str] = Counter()
+    for match in _COUNTER.finditer(text):
+        labels = dict(re.findall(r'(\w+)="([^"]*)"', match["labels"]))
+        if match["name"]:
+            found[f"{match['name']} {labels['reason']}"] += int(match["value"])
+        else:
+            found[f"{labels['request_code']} {labels['response_code']}"] += int(match["value"])
+    return found
+
+
+def stored(up: Up) -> list[tuple[int, str]]:
+    """The messages of the topic under attack: where each is, and a digest of all of it."""
+    queue = {"topic": TOPIC, "queueId": 0}
+    end = int(ask(up.broker, MAX_OFFSET, queue).ext_fields["offset"])
+    found: list[tuple[int, str]] = []
+    while len(found) < end:
+        fields = pull_fields(
+            topic=TOPIC, consumerGroup="readers", queueOffset=len(found), sysFlag=4, maxMsgNums=32
+        )
+        answer = ask(up.broker, PULL, fields)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        for message in decode_records(answer.body):
+            digest = hashlib.sha256(message.body + repr(message.properties).encode()).hexdigest()
+            found.append((message.queue_offset, digest))
+    return found
 
 
 def play(up: Up, scenario: Scenario) -> None:
@@ -48,12 +98,19 @@ def play(up: Up, scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize("name", GRPC_SCENARIOS)
-def test_others_are_served_beside(up: Up, name: str) -> None:
+def test_others_are_served_beside_and_the_attack_is_counted(up: Up, name: str) -> None:
+    before = counted(up)
     play(up, GRPC_SCENARIOS[name])
 
+    def has_moved() -> bool:
+        now = counted(up)
+        return all(now[each] > before[each] for each in GRPC_COUNTERS[name])
 
-def test_all_that_was_there_is_there_after_a_restart(up: Up) -> None:
-    before = kept(up)
+    wait_until(has_moved, what=f"{GRPC_COUNTERS[name]} are counted")
+
+
+def test_all_that_was_there_is_there_after_a_restart_and_a_kill(up: Up) -> None:
+    before, messages = kept(up), stored(up)
     there = tables(up)
     there[OFFSETS]["offsetTable"] = fitted(up, there[OFFSETS]["offsetTable"])
     up.stop()
@@ -65,3 +122,9 @@ def test_all_that_was_there_is_there_after_a_restart(up: Up) -> None:
         each[OFFSETS]["offsetTable"].pop(f"{TOPIC}@abusers", None)
     assert differing(there, found) == []
     assert differing(before, kept(up)) == []
+    up.kill()
+    up.start(keep_settings=True)
+    served(up)
+    now = stored(up)
+    assert now[: len(messages)] == messages
+    assert len(now) == len(messages) + 2, "one was sent after each start"

@@ -26,6 +26,11 @@ impl Http2ServerSide {
     }
 
     #[getter]
+    fn refused_streams(&self) -> u64 {
+        self.0.refused_streams()
+    }
+
+    #[getter]
     fn unanswered_pings(&self) -> u64 {
         self.0.unanswered_pings()
     }

@@ -67,6 +67,10 @@ class Http2ServerSide(Protocol):
         """Open streams."""
 
     @property
+    def refused_streams(self) -> int:
+        """Streams that were refused since the start."""
+
+    @property
     def unanswered_pings(self) -> int:
         """Our own that the peer did not answer yet."""
 

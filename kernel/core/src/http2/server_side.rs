@@ -102,6 +102,7 @@ pub struct ServerSide {
     granted: i64,
     idle_frames: usize,
     resets: usize,
+    refused: u64,
     waiting_bytes: usize,
     is_leaving: bool,
     pings: u64,
@@ -138,6 +139,7 @@ impl ServerSide {
             granted: CONNECTION_WINDOW,
             idle_frames: 0,
             resets: 0,
+            refused: 0,
             waiting_bytes: 0,
             is_leaving: false,
             pings: 0,
@@ -149,6 +151,12 @@ impl ServerSide {
     #[must_use]
     pub fn stream_count(&self) -> usize {
         self.streams.len()
+    }
+
+    /// Streams that were refused since the start.
+    #[must_use]
+    pub const fn refused_streams(&self) -> u64 {
+        self.refused
     }
 
     /// Our own pings that the peer did not answer yet.
@@ -349,6 +357,7 @@ impl ServerSide {
         self.idle_frames = 0;
         self.last_id = stream_id;
         if self.is_leaving || self.streams.len() >= self.limits.streams_max as usize {
+            self.refused += 1;
             self.count_reset()?;
             push_reset(&mut self.out, stream_id, REFUSED_STREAM);
             return Ok(());

@@ -146,7 +146,7 @@ class Service:
             elif path == RECEIVE:
                 self._note(call, await self._serve_receive(call), begun)
             elif path == TELEMETRY:
-                await self._serve_telemetry(call)
+                await self._serve_telemetry(call, begun)
             else:
                 raise CallRefusedError(GrpcStatus.UNIMPLEMENTED, f"{path[:200]} is not served here")
         except DecodeError:
@@ -197,13 +197,15 @@ class Service:
             return error.code
         return int(pb.OK)
 
-    async def _serve_telemetry(self, call: Call) -> None:
+    async def _serve_telemetry(self, call: Call, begun: float) -> None:
         try:
             caller = self._caller(call)
         except AnswerError as error:
             call.send(pb.TelemetryCommand(status=error.status).SerializeToString())
+            self._note(call, error.code, begun)
             return
-        await telemetry.serve_telemetry(self._broker, caller, self.clients)
+        note = partial(self._note, call)
+        await telemetry.serve_telemetry(self._broker, caller, self.clients, note)
 
     def _receive_over(self, caller: Caller) -> None:
         self._broker.popping.held.connection_closed(caller.connection_id)

@@ -3,6 +3,9 @@ are told (``ClientActivity``, ``GrpcClientSettingsManager``)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from time import monotonic
+
 from kerolox.broker.context import Context
 from kerolox.broker.grpc import checks
 from kerolox.broker.grpc.answers import AnswerError, enum_text, error_of, ok
@@ -38,8 +41,11 @@ CONSUMER_BACKOFF_SECONDS = (
 """``CustomizedRetryPolicy``."""
 
 
-async def serve_telemetry(broker: Context, caller: Caller, clients: GrpcClients) -> None:
-    """Take settings and answer each, until the client ends the stream."""
+async def serve_telemetry(
+    broker: Context, caller: Caller, clients: GrpcClients, note: Callable[[int, float], None]
+) -> None:
+    """Take settings and answer each, until the client ends the stream. ``note`` counts an answer:
+    its code, and when its settings came."""
     call = caller.call
     call.begin()
     client: GrpcClient | None = None
@@ -51,6 +57,7 @@ async def serve_telemetry(broker: Context, caller: Caller, clients: GrpcClients)
                 GrpcStatus.INVALID_ARGUMENT,
                 f"a command of {len(data)} bytes; at most {bytes_max} are taken",
             )
+        begun = monotonic()
         await slices.checkpoint()
         command = await parsed(pb.TelemetryCommand, data)
         if command.WhichOneof("command") != "settings":
@@ -61,12 +68,14 @@ async def serve_telemetry(broker: Context, caller: Caller, clients: GrpcClients)
             client = await _take_settings(broker, caller, clients, command.settings)
         except AnswerError as error:
             call.send(pb.TelemetryCommand(status=error.status).SerializeToString())
+            note(error.code, begun)
             continue
         if client.telemetry is not None and client.telemetry is not call:
             client.telemetry.finish()
         client.telemetry = call
         answer = pb.TelemetryCommand(status=ok(), settings=merged(broker, client, command.settings))
         call.send(answer.SerializeToString())
+        note(answer.status.code, begun)
     if client is not None and client.telemetry is call:
         client.telemetry = None
 

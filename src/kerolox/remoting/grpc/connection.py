@@ -233,6 +233,8 @@ class GrpcConnection(ServerConnection):
         self.counts = counts
         self.message_bytes_max = serve.message_bytes_max
         self._calls: dict[int, Call] = {}
+        self._refused_streams = 0
+        """That are counted."""
         self._unserved: deque[Call] = deque()
         """Whose message is there, and whose turn is not."""
         self._serves_soon = False
@@ -296,11 +298,13 @@ class GrpcConnection(ServerConnection):
         try:
             events, flags = self._receive(data)
         except Http2Error as error:
+            self._count_refused_streams()
             self.counts.connections_closed[ErrorCode(error.code).name] += 1
             self.http2.leave(error.code, str(error))
             self._flush()
             self._refuse(str(error))
             return
+        self._count_refused_streams()
         for event in events:
             self._take_event(event)
         if self._unserved and not self._serves_soon:
@@ -314,6 +318,14 @@ class GrpcConnection(ServerConnection):
             self._pause(PAUSED_BY_ANSWERS)
             if not self._paused & PAUSED_BY_WRITES:
                 self.loop.call_soon(self._feed_more)
+
+    def _count_refused_streams(self) -> None:
+        refused = self.http2.refused_streams
+        if refused != self._refused_streams:
+            self.counts.calls_refused[ErrorCode.REFUSED_STREAM.name] += (
+                refused - self._refused_streams
+            )
+            self._refused_streams = refused
 
     def _feed_more(self) -> None:
         if self.closed or self._paused & PAUSED_BY_WRITES:

@@ -126,6 +126,7 @@ class Http2ServerSide:
         self._granted = CONNECTION_WINDOW
         self._idle_frames = 0
         self._resets = 0
+        self._refused = 0
         self._work = 0
         self._held: Opened | None = None
         """A stream that began, and whose first frame is here or begins."""
@@ -148,6 +149,11 @@ class Http2ServerSide:
     def stream_count(self) -> int:
         """Open streams."""
         return len(self._streams)
+
+    @property
+    def refused_streams(self) -> int:
+        """Streams that were refused since the start."""
+        return self._refused
 
     @property
     def unanswered_pings(self) -> int:
@@ -295,6 +301,7 @@ class Http2ServerSide:
         self._idle_frames = 0
         self._last_id = stream_id
         if self._is_leaving or len(self._streams) >= self._streams_max:
+            self._refused += 1
             self._count_reset()
             self._out.append(reset(stream_id, ErrorCode.REFUSED_STREAM))
             return

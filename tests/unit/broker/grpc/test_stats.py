@@ -20,6 +20,7 @@ from tests.unit.broker.test_exposition import PROM, Served
 from kerolox.broker.broker import Broker
 from kerolox.broker.grpc import renewals
 from kerolox.protocol.grpc import messages as pb
+from kerolox.remoting.http2.server_side import STREAMS_MAX
 
 Figures = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -77,6 +78,19 @@ async def test_calls_are_counted_by_name_and_code_with_the_time_that_they_took(
     assert all(value > 0 for value in calls(found, "sum").values())
 
 
+async def test_each_answer_to_settings_is_counted(
+    measured: MeasuredBroker, client: GrpcPeer
+) -> None:
+    stream, _ = await client.settled(**subscribing())
+    for settings in (publishing("T"), subscribing(kind=99)):
+        stream.send(pb.TelemetryCommand(settings=pb.Settings(**settings)))
+        await stream.message()
+    assert calls(await measured.figures()) == {
+        ("telemetry", "ok", "success"): 2,
+        ("telemetry", "unrecognized_client_type", "success"): 1,
+    }
+
+
 async def test_what_is_open_and_waits_is_measured(
     measured: MeasuredBroker, client: GrpcPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +145,12 @@ async def test_what_is_refused_and_closed_has_a_reason(
     async with grpc_peer(measured.broker.config.grpc_server_port) as other:
         other._transport.write(b"\0\0\1\0\0\0\0\0\0x")  # DATA of no stream
         await other.gone
+    async with grpc_peer(measured.broker.config.grpc_server_port) as other:
+        # All before it has heard how many it may open.
+        opened = [other.open("Telemetry") for _ in range(STREAMS_MAX + 3)]
+        other.flush()
+        await until(lambda: sum(each.is_over for each in opened) == 3, what="the refusals")
     found = await measured.figures()
     assert found["kerolox_grpc_calls_refused_total", (("reason", "UNIMPLEMENTED"),)] == 1
+    assert found["kerolox_grpc_calls_refused_total", (("reason", "REFUSED_STREAM"),)] == 3
     assert found["kerolox_grpc_connections_closed_total", (("reason", "PROTOCOL_ERROR"),)] == 1

@@ -79,7 +79,7 @@ def seen(side: Any, act: str, *arguments: Any) -> tuple[object, ...]:
     except Http2Error as error:
         result = (error.code, str(error))
     open_streams = [side.waiting_bytes(number) for number in (1, 3, 5, 7, 9)]
-    numbers = side.stream_count, side.unanswered_pings, side.kept_bytes
+    numbers = side.stream_count, side.refused_streams, side.unanswered_pings, side.kept_bytes
     return result, side.take_output(), numbers, open_streams
 
 
