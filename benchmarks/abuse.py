@@ -1,37 +1,71 @@
 """How long others wait for an answer while somebody is hostile, on both kernels, on any machine.
 
     python benchmarks/abuse.py [a part of a scenario's name ...]
+    python benchmarks/abuse.py --grpc [--seconds 2] [--rounds 3] [a part of a name ...]
 
 Plays each scenario of ``tests/abuse/scenarios.py`` beside a probe, and prints a line for each: of
 the probe's answers the median, the 99th percentile and the slowest in milliseconds of the
 server's own time, which is the clock less what the machine took
 (``tests/support/servers/probe.py``), and by how many MiB the server grew. Others are to be served
 within 100 ms.
+
+With ``--grpc`` those of ``tests/abuse/grpc_scenarios.py``, on one server for each kernel. Each is
+played again and again for some seconds, in turn with as many seconds of calm. A line has, of sends
+and receives by gRPC and by remoting, the 99th percentile in calm and beside the storm: the medians
+of the rounds. Others' are to move by under 10 %.
 """
 
 from __future__ import annotations
 
+import argparse
+import statistics
 import sys
 import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.abuse.conftest import SETTINGS
+from tests.abuse.grpc_abuses import TOPIC
+from tests.abuse.grpc_scenarios import GRPC_FLOODS, served
+from tests.abuse.kept import ask
 from tests.abuse.scenarios import SCENARIOS
+from tests.support.clients.requests import topic_fields
 from tests.support.kernels import KERNELS
 from tests.support.servers.probe import Probe, Seen
 from tests.support.servers.up import Up
 
+from kerolox.protocol.codes import RequestCode
+
 SERVED_MS_MAX = 100.0
+KINDS = "send by gRPC", "receive by gRPC", "send", "pull"
 
 
 def main() -> None:
-    wanted = sys.argv[1:]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("wanted", nargs="*")
+    parser.add_argument("--grpc", action="store_true")
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--kernel", choices=KERNELS)
+    options = parser.parse_args()
+
+    def is_wanted(name: str) -> bool:
+        return not options.wanted or any(part in name for part in options.wanted)
+
+    kernels = (options.kernel,) if options.kernel else KERNELS
+    if options.grpc:
+        storms = {name: each.play for name, each in GRPC_FLOODS.items() if is_wanted(name)}
+        for kernel in kernels:
+            in_turn(kernel, storms, options.seconds, options.rounds)
+        return
     print(f"{'':<48}{'median':>9}{'99 %':>9}{'slowest':>9} ms{'late':>6}{'grown':>7} MiB")
-    for kernel in KERNELS:
+    for kernel in kernels:
         for name, scenario in SCENARIOS.items():
-            if wanted and not any(part in name for part in wanted):
+            if not is_wanted(name):
                 continue
             with (
                 tempfile.TemporaryDirectory() as folder,
@@ -47,11 +81,54 @@ def described(seen: Seen) -> str:
     """The figures of one scenario."""
     if seen.wrong:
         return f" {seen.wrong}"
-    served = sorted(answer[2] for answer in seen.answers)
-    late = sum(each > SERVED_MS_MAX for each in served)
-    figures = (served[len(served) // 2], served[len(served) * 99 // 100], served[-1])
+    served_ms = sorted(answer[2] for answer in seen.answers)
+    late = sum(each > SERVED_MS_MAX for each in served_ms)
+    figures = (served_ms[len(served_ms) // 2], percentile_99(served_ms), served_ms[-1])
     times = "".join(f"{each:9.1f}" for each in figures)
     return f"{times}   {late:>6}{seen.grown_mib:7.0f}"
+
+
+def percentile_99(sorted_ms: list[float]) -> float:
+    return sorted_ms[len(sorted_ms) * 99 // 100]
+
+
+# -- the port for gRPC ------------------------------------------------------------------------
+def in_turn(
+    kernel: str, storms: dict[str, Callable[[Up], None]], seconds: float, rounds: int
+) -> None:
+    """Calm and each storm in turn."""
+    print(f"{kernel + ', 99 % in calm / beside, ms':<46}" + "".join(f"{k:>20}" for k in KINDS))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Up(Path(folder), settings=SETTINGS, kernel=kernel, grpc=True) as up,
+    ):
+        ask(up.broker, RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(TOPIC, queues=1))
+        served(up)
+        for name, play in storms.items():
+            calm: dict[str, list[float]] = defaultdict(list)
+            beside: dict[str, list[float]] = defaultdict(list)
+            for _ in range(rounds):
+                watched(up, seconds, lambda up: time.sleep(0.1), calm)
+                watched(up, seconds, play, beside)
+            pairs = [(statistics.median(calm[k]), statistics.median(beside[k])) for k in KINDS]
+            figures = "".join(f"{a:8.2f} /{b:7.2f} {(b / a - 1) * 100:+.0f}%" for a, b in pairs)
+            print(f"{name:<46}{figures}", flush=True)
+
+
+def watched(
+    up: Up, seconds: float, play: Callable[[Up], None], found: dict[str, list[float]]
+) -> None:
+    """Play for some seconds beside a probe; what it saw of each kind."""
+    with Probe(up) as probe:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            play(up)
+    seen = probe.seen
+    assert seen is not None
+    assert not seen.wrong, seen.wrong
+    for kind in KINDS:
+        served_ms = sorted(answer[2] for answer in seen.answers if answer[0] == kind)
+        found[kind].append(percentile_99(served_ms))
 
 
 if __name__ == "__main__":

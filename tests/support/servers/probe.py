@@ -2,7 +2,8 @@
 
 It is a process of its own, so that nothing that the scenario does holds it up: one after the other
 it sends a message, pulls it, says a heartbeat, asks the name server for a route, and now and then
-registers a broker of its own, reads a key-value and comes as a new connection.
+registers a broker of its own, reads a key-value and comes as a new connection. Where there is a
+port for gRPC it sends, receives and acknowledges there, too.
 
 The verdict (:meth:`Probe.verdict`) reads no clock. All answers are right; the server has no more
 memory than the scenario allows; nothing is in its log that nobody foresaw, no line is long or raw,
@@ -28,7 +29,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.errors import ConnectError
 from kerolox.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
@@ -38,6 +39,7 @@ from kerolox.protocol.records import decode_records
 from kerolox.protocol.registration import RegisterBody, encode_registration
 from kerolox.remoting import AUDIT_LOGGER
 from kerolox.remoting.audit import CHANGES_OF_ALL
+from tests.support.clients.grpc_rounds import GrpcRounds
 from tests.support.clients.patient import PatientConnection
 from tests.support.clients.requests import heartbeat_body, pull_fields, send_fields, topic_fields
 from tests.support.eventually import SECONDS_MAX, wait_until
@@ -50,11 +52,13 @@ from tests.support.servers.counted import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from types import TracebackType
     from typing import Self
 
     from tests.support.servers.up import Up
+
+_Answer = TypeVar("_Answer")
 
 __all__ = ["Probe", "Seen", "lines_of", "memory_mib"]
 
@@ -96,7 +100,7 @@ END_SECONDS_MAX = SECONDS_MAX
 """Between the end of a scenario and that of the last answer."""
 
 ROUNDS_PER_NEWCOMER = 8
-TOPIC, GROUP = "Probe", "probes"
+TOPIC, TOPIC_BY_GRPC, GROUP = "Probe", "ProbeByGrpc", "probes"
 BROKER_NAME, BROKER_ADDRESS, ROUTED = "probe-broker", "127.0.0.1:9", "ProbeRoute"
 NAMESPACE, KEY, VALUE = "probe", "key", "value"
 
@@ -161,7 +165,7 @@ class Probe:
     def __enter__(self) -> Self:
         self._process = forked.start(
             "tests.support.servers.probe",
-            [self.up.broker, self.up.namesrv, self._pid],
+            [self.up.broker, self.up.namesrv, self._pid, self.up.grpc_port],
             os.environ,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -251,7 +255,7 @@ class Probe:
 
 # -- the process that watches -----------------------------------------------------------------
 class _Watch:
-    def __init__(self, broker: str, namesrv: str, pid: int) -> None:
+    def __init__(self, broker: str, namesrv: str, pid: int, grpc_port: int) -> None:
         self._broker_address = broker
         self._pid = pid
         self._clients: list[str] = []
@@ -261,11 +265,13 @@ class _Watch:
         self._sent = 0
         self._answers: list[tuple[str, float, float, float]] = []
         self.stopping = threading.Event()
-        created = _request(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(TOPIC, queues=1))
-        self._ask(self._broker, created)
+        for topic in (TOPIC, TOPIC_BY_GRPC):
+            fields = topic_fields(topic, queues=1)
+            self._ask(self._broker, _request(RequestCode.UPDATE_AND_CREATE_TOPIC, fields))
         key_value = {"namespace": NAMESPACE, "key": KEY, "value": VALUE}
         self._ask(self._namesrv, _request(RequestCode.PUT_KV_CONFIG, key_value))
         wait_until(self._is_routed, what="a route of the probe's topic")
+        self._grpc = GrpcRounds(grpc_port, TOPIC_BY_GRPC) if grpc_port else None
         for _ in range(ROUNDS_PER_NEWCOMER):
             self._round()
         self._answers.clear()
@@ -292,6 +298,8 @@ class _Watch:
         pulled = self._timed("pull", self._broker, pull)
         got = [message.body for message in decode_records(pulled.body)]
         assert got == [body], f"message {self._sent} is {got}"
+        if self._grpc is not None:
+            self._grpc.round(body, self._measured)
         self._sent += 1
         self._timed("heartbeat", self._broker, _heartbeat())
         assert self._broker_address.encode() in self._route(TOPIC), "the route is another"
@@ -321,8 +329,11 @@ class _Watch:
     def _timed(
         self, kind: str, connection: PatientConnection, command: RemotingCommand
     ) -> RemotingCommand:
+        return self._measured(kind, lambda: self._ask(connection, command))
+
+    def _measured(self, kind: str, ask: Callable[[], _Answer]) -> _Answer:
         counted, begin = self._counted_ms(), time.perf_counter()
-        answer = self._ask(connection, command)
+        answer = ask()
         elapsed = (time.perf_counter() - begin) * 1000
         after = self._counted_ms()
         worked, waited, *stolen = (b - a for a, b in zip(counted, after, strict=True))
@@ -373,11 +384,11 @@ def _registration(version: int) -> RemotingCommand:
 
 
 def main() -> None:
-    broker, namesrv, pid = sys.argv[1:]
+    broker, namesrv, pid, grpc_port = sys.argv[1:]
     deadline = time.monotonic() + ANSWER_SECONDS_MAX
     while True:
         try:
-            watch = _Watch(broker, namesrv, int(pid))
+            watch = _Watch(broker, namesrv, int(pid), int(grpc_port))
             break
         except ConnectError:
             if time.monotonic() > deadline:

@@ -12,7 +12,7 @@ class GrpcCounts:
         self.streams = 0
         """Open calls."""
         self.calls_refused: Counter[str] = Counter()
-        """Calls that ended with another status than OK, by its name; UNREAD: whose answer nobody took;
-        REFUSED_STREAM: of a connection that had too many."""
+        """Calls that ended with another status than OK, by its name. UNREAD: nobody took its
+        answer; REFUSED_STREAM: its connection had too many."""
         self.connections_closed: Counter[str] = Counter()
         """Connections that were closed for an error of the peer, by its name in HTTP/2."""
