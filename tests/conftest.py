@@ -8,6 +8,7 @@ import signal
 import sys
 from collections import defaultdict
 from collections.abc import Generator
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -28,6 +29,9 @@ sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"]
 
 if spark_versions.VARIABLE in os.environ:
     spark_versions.use_pyspark(os.environ[spark_versions.VARIABLE])
+
+DEAREST_FILES = 20
+"""So many the summary names."""
 
 LONG_FIRST = (
     # Each of these is one worker's for minutes, most of which it waits.
@@ -159,22 +163,39 @@ def part_of(nodeid: str) -> str:
     return folder if below else "source"
 
 
+@dataclass
+class Sum:
+    """Of a part of the suite, or of a file: seconds of all workers together, and those of a
+    processor: of a worker and of what it has waited for, so a server counts where it ends."""
+
+    tests: int = 0
+    seconds: float = 0.0
+    used: float = 0.0
+
+    def add(self, report: pytest.TestReport) -> None:
+        """Count one of the three reports of a test."""
+        self.tests += report.when == "call"
+        self.seconds += report.duration
+        self.used += sum(value for name, value in report.user_properties if name == USED)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the number of tests of each part, their seconds of all workers together, and those of a
-    processor: of a worker and of what it has waited for, so a server counts where it ends."""
-    seconds: dict[str, float] = defaultdict(float)
-    used: dict[str, float] = defaultdict(float)
-    tests: dict[str, int] = defaultdict(int)
+    """Print what each part has cost, and the files that cost most."""
+    parts: dict[str, Sum] = defaultdict(Sum)
+    files: dict[str, Sum] = defaultdict(Sum)
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
-                part = part_of(report.nodeid)
-                seconds[part] += report.duration
-                used[part] += sum(value for name, value in report.user_properties if name == USED)
-                tests[part] += report.when == "call"
+                parts[part_of(report.nodeid)].add(report)
+                files[report.nodeid.partition("::")[0]].add(report)
     terminalreporter.section("seconds of each part, of a worker and of a processor")
-    for part in sorted(seconds, key=lambda each: -seconds[each]):
-        terminalreporter.line(
-            f"{part:<16}{tests[part]:>6} tests{seconds[part]:>9.1f} s{used[part]:>9.1f} s"
-        )
+    for name, each in sorted(parts.items(), key=lambda item: -item[1].seconds):
+        line = f"{name:<16}{each.tests:>6} tests{each.seconds:>9.1f} s{each.used:>9.1f} s"
+        terminalreporter.line(line)
+    dearest = sorted(files.items(), key=lambda item: -item[1].used)[:DEAREST_FILES]
+    if len(files) > DEAREST_FILES:
+        terminalreporter.section("files that took a processor longest")
+        for name, each in dearest:
+            line = f"{each.used:>7.1f} s of {each.seconds:>6.1f} s {each.tests:>5} tests  {name}"
+            terminalreporter.line(line)
