@@ -60,7 +60,7 @@ from kerolox.remoting.audit import Audit
 from kerolox.remoting.limits.requests import RequestLimits
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.remoting.server import ServerConnection
-from kerolox.remoting.time_slices import SharedTimeSlices
+from kerolox.remoting.time_slices import TimeSlices
 from kerolox.remoting.unserved import UnservedCodes
 
 VERSION_OF_REGISTER_BODY = 37
@@ -101,7 +101,6 @@ class NameServerHandlers:
         self._routes = routes
         self._key_values = key_values
         self._clock_ms = clock_ms
-        self._slices = SharedTimeSlices()
         self.unserved = UnservedCodes("name server")
         self.audit = Audit("name server")
         self.gate = Gate(config, self.audit)
@@ -144,7 +143,7 @@ class NameServerHandlers:
 
     async def sweep(self) -> None:
         """Take what gone brokers left out of memory, in time slices."""
-        await self._slices.run(self._routes.sweep(), _pass)
+        await TimeSlices().run(self._routes.sweep(), _pass)
 
     # -- key-values ---------------------------------------------------------------------------
     @router.on(RequestCode.PUT_KV_CONFIG, KeyValueHeader.decode, changes=True)
@@ -219,7 +218,7 @@ class NameServerHandlers:
             is_wrapped=request.command.version >= VERSION_OF_REGISTER_BODY,
         )
         # All of it is examined before any of it counts.
-        await self._slices.run(reader.pieces(), _pass)
+        await TimeSlices().run(reader.pieces(), _pass)
         if request.connection.closed:
             return Reply(ResponseCode.SYSTEM_ERROR, "the connection is closed")
         routes = self._routes
@@ -230,7 +229,7 @@ class NameServerHandlers:
         self.audit.changed(request, "broker", name, before, after)
         if routes.wants_topics(live, reader.data_version):
             put = (routes.put_topics(live, piece) for piece in reader.pieces())
-            await self._slices.run(itertools.takewhile(bool, put), _pass)
+            await TimeSlices().run(itertools.takewhile(bool, put), _pass)
         result = routes.finish_registration(live, reader.data_version, reader.filter_servers)
         if result.challenger is not None:
             _log.warning("%s is claimed by %s, which is refused", claim.text, result.challenger)
@@ -250,7 +249,7 @@ class NameServerHandlers:
             nonlocal crc
             crc = zlib.crc32(memoryview(body)[start : start + CRC_STEP_BYTES], crc)
 
-        await self._slices.run(range(0, len(body), CRC_STEP_BYTES), add)
+        await TimeSlices().run(range(0, len(body), CRC_STEP_BYTES), add)
         return crc & 0x7FFFFFFF
 
     @router.on(RequestCode.UNREGISTER_BROKER, BrokerAddressHeader.decode, changes=True)
@@ -319,7 +318,7 @@ class NameServerHandlers:
             nonlocal total
             total += count
 
-        await self._slices.run(steps, add)
+        await TimeSlices().run(steps, add)
         return total
 
     # -- topics -------------------------------------------------------------------------------
@@ -356,7 +355,7 @@ class NameServerHandlers:
             return b",".join([dumps(value)[1:-1] for value in values])
         parts: list[bytes] = []
         async with self._route_lock:
-            await self._slices.run(values, lambda value: parts.append(dumps(value)[1:-1]))
+            await TimeSlices().run(values, lambda value: parts.append(dumps(value)[1:-1]))
             return b",".join(parts)
 
     @router.on(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, EmptyHeader.decode)
@@ -412,7 +411,7 @@ class NameServerHandlers:
         if self._key_values.namespace(namespace) is None:
             return b""
         parts: list[bytes] = []
-        await self._slices.run(self._key_values.namespace_pieces(namespace), parts.append)
+        await TimeSlices().run(self._key_values.namespace_pieces(namespace), parts.append)
         return b'{"table":{%s}}' % b",".join(parts)
 
     async def _order_table(self) -> bytes:
@@ -436,7 +435,7 @@ class NameServerHandlers:
                 raise BodyError("the list of topics is longer than a frame may be")
 
         async with self._list_lock:
-            await self._slices.run(names, add)
+            await TimeSlices().run(names, add)
             head = b"" if address is None else b'"brokerAddr":%s,' % _encode(address)
             return Reply(body=b'{%s"topicList":[%s]}' % (head, b",".join(parts)))
 

@@ -13,6 +13,7 @@ from kerolox.protocol import bodies, fastjson
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from tests.support.clients.peer import Peer, peer_of
+from tests.support.slices import each_step_is_a_turn
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker
@@ -154,7 +155,7 @@ async def test_the_progress_of_many_groups_is_one_look_and_others_have_their_tur
         return pairs()
 
     monkeypatch.setattr(broker.parts.tables.offsets._drained, "pairs", counted)
-    monkeypatch.setattr("kerolox.remoting.time_slices.SLICE_SECONDS_MAX", 0.0)
+    each_step_is_a_turn(monkeypatch)
     done: list[str] = []
 
     async def ask(client: Peer, code: RequestCode, fields: dict[str, object]) -> int:
@@ -194,7 +195,7 @@ async def test_who_asks_about_many_queues_or_topics_lets_others_have_their_turns
             bodies.TopicConfig(topic_name=f"T{number}", read_queue_nums=1)
         )
         broker.parts.tables.offsets.commit("G", f"T{number}", 0, 1, "a test")
-    monkeypatch.setattr("kerolox.remoting.time_slices.SLICE_SECONDS_MAX", 0.0)
+    each_step_is_a_turn(monkeypatch)
     done: list[RequestCode] = []
 
     async def ask(client: Peer, code: RequestCode, fields: dict[str, object]) -> None:

@@ -15,9 +15,9 @@ from kerolox.broker.metrics.broker_stats import BrokerStats
 from kerolox.observable import Observable
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.records import decode_records
-from kerolox.remoting import time_slices
 from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.eventually import until
+from tests.support.slices import each_step_is_a_turn
 
 CLUSTER = "DefaultCluster"
 
@@ -175,7 +175,7 @@ def test_metrics_are_bounded(
 @pytest.fixture
 def busy(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """A kernel with 3,000 counters, and turns of one step each."""
-    monkeypatch.setattr(time_slices, "SLICE_SECONDS_MAX", 0.0)
+    each_step_is_a_turn(monkeypatch)
     bench.kernel.topics.update({f"T{number}": (10, 100) for number in range(1_000)})
     bench.kernel.groups.update({("G", f"T{number}", 0): (1, 10, 100, 1) for number in range(2_000)})
     return bench

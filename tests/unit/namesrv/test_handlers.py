@@ -8,6 +8,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+from tests.support.slices import each_step_is_a_turn
 
 from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.handlers import NameServerHandlers
@@ -316,12 +317,6 @@ async def test_a_5_3_broker_registers_asks_and_leaves(server: Server) -> None:
     assert same.ext_fields == {"changed": "false"}
     assert (await server.ask(RequestCode.UNREGISTER_BROKER, version=479, **fields)).code == 0
     assert server.routes.topics == {}
-
-
-def each_step_is_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the machine's pace is."""
-    monkeypatch.setattr("kerolox.remoting.time_slices.SLICE_SECONDS_MAX", 0.0)
-    monkeypatch.setattr("kerolox.remoting.time_slices.START_SECONDS_MAX", 0.0)
 
 
 class TurnOfOthers:

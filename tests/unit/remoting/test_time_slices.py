@@ -5,29 +5,29 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.support.slices import each_step_is_a_turn
 
-from kerolox.remoting.time_slices import SharedTimeSlices
+from kerolox.remoting.time_slices import TimeSlices
 
 
 @pytest.fixture(autouse=True)
 def _each_step_is_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kerolox.remoting.time_slices.SLICE_SECONDS_MAX", 0.0)
-    monkeypatch.setattr("kerolox.remoting.time_slices.START_SECONDS_MAX", 0.0)
+    each_step_is_a_turn(monkeypatch)
 
 
 async def test_all_who_share_have_their_turn_one_after_the_other() -> None:
-    turns = SharedTimeSlices()
     taken: list[str] = []
     await asyncio.gather(
-        turns.run("aaa", taken.append), turns.run("b", taken.append), turns.run("ccc", taken.append)
+        TimeSlices().run("aaa", taken.append),
+        TimeSlices().run("b", taken.append),
+        TimeSlices().run("ccc", taken.append),
     )
     assert "".join(taken) == "abcacac"
 
 
 async def test_however_many_share_the_loop_does_one_turn_at_a_time() -> None:
-    turns = SharedTimeSlices()
     taken: list[int] = []
-    work = [asyncio.ensure_future(turns.run(range(5), taken.append)) for _ in range(50)]
+    work = [asyncio.ensure_future(TimeSlices().run(range(5), taken.append)) for _ in range(50)]
     # Each begins at once with a little.
     await asyncio.sleep(0)
     seen = len(taken)
@@ -44,12 +44,11 @@ async def test_however_many_share_the_loop_does_one_turn_at_a_time() -> None:
 async def test_small_work_waits_for_nothing_though_others_have_much(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    turns = SharedTimeSlices()
-    endless = asyncio.ensure_future(turns.run(iter(int, 1), lambda _: None))
+    endless = asyncio.ensure_future(TimeSlices().run(iter(int, 1), lambda _: None))
     await asyncio.sleep(0)
     monkeypatch.setattr("kerolox.remoting.time_slices.START_SECONDS_MAX", 60.0)
     taken: list[int] = []
-    work = turns.run(range(100), taken.append)
+    work = TimeSlices().run(range(100), taken.append)
     with pytest.raises(StopIteration):
         work.send(None)
     assert len(taken) == 100
@@ -57,16 +56,15 @@ async def test_small_work_waits_for_nothing_though_others_have_much(
 
 
 async def test_work_that_fails_or_is_cancelled_gives_its_turn_to_the_others() -> None:
-    turns = SharedTimeSlices()
 
     def fail(_step: int) -> None:
         raise ValueError
 
     with pytest.raises(ValueError):  # noqa: PT011 - the one above
-        await turns.run(range(3), fail)
-    endless = asyncio.ensure_future(turns.run(iter(int, 1), lambda _: None))
+        await TimeSlices().run(range(3), fail)
+    endless = asyncio.ensure_future(TimeSlices().run(iter(int, 1), lambda _: None))
     await asyncio.sleep(0)
     endless.cancel()
     taken: list[int] = []
-    await turns.run(range(3), taken.append)
+    await TimeSlices().run(range(3), taken.append)
     assert taken == [0, 1, 2]

@@ -132,12 +132,14 @@ class Caller:
         except ValueError as error:
             raise AnswerError(pb.BAD_REQUEST, str(error)) from None
 
-    def check_publishes(self, broker: Context, topics: list[str]) -> None:
+    async def check_publishes(self, broker: Context, topics: list[str]) -> None:
         """AnswerError: the account may not publish to one of these, whose transactions it would be
         asked about."""
         command, access = self._unsent(RequestCode.HEART_BEAT), broker.guards.access
+        slices = TimeSlices()
         with _refusals():
             for topic in topics:
+                await slices.checkpoint()
                 access.check_write(topic, command, cast("ServerConnection", self))
 
     def check_shown(self, broker: Context, topic: str) -> None:

@@ -93,8 +93,10 @@ async def _take_settings(
     if kind == "publishing":
         client_type = int(pb.PRODUCER)
         _check_count(len(settings.publishing.topics), "topics")
-        topics = [checks.topic_name(each) for each in settings.publishing.topics]
-        caller.check_publishes(broker, topics)
+        for each in settings.publishing.topics:
+            await slices.checkpoint()
+            topics.append(checks.topic_name(each))
+        await caller.check_publishes(broker, topics)
     else:
         client_type = int(settings.client_type) or int(pb.SIMPLE_CONSUMER)
         _check_type(client_type)
