@@ -114,7 +114,19 @@ class Disk:
             is_clean=is_clean,
         )
         steps = recover(wheel, self.settings, files, now_ms=self.now_ms, is_active=is_active)
-        return self.run(steps)
+        recovered: Recovered = self.run(steps)
+        if recovered.why:
+            self._keep(recovered.timer)
+        return recovered
+
+    def _keep(self, timer: Timer) -> None:
+        """Bring what was built again to the disk, as the service does."""
+        timer.prepare(0)
+        self._write(lambda: self._flush(log=True))
+        self._write(lambda: self._flush(wheel=True))
+        found = timer.ready(0)
+        assert found is not None
+        self._write(lambda: setattr(self, "checkpoint", found.file()))
 
     def run(self, steps: Step[Any], requests: int = 100_000) -> Any:
         answer: object = None
