@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 def check_timer(history: History, contents: Contents) -> list[str]:
     """See the module."""
     faults = [*_early(history, contents)]
-    if history.kinds <= HARMLESS:
+    # What is in a transient store pool, the timer sees when it is committed.
+    if history.kinds <= HARMLESS and not history.has_pool:
         faults += _late(history, contents)
     losses = (CRASHED, PROMOTED)
     is_lost = any(event.what in losses for event in history.events) or history.has_pool

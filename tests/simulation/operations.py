@@ -38,6 +38,11 @@ REGISTERED_LOOKS_MAX = 240
 """A name server forgets a connection that is silent within that time."""
 
 
+def _brokers_of(changed: object) -> set[str]:
+    """Which brokers a command says that it changed: one that is being started may be left out."""
+    return {each.broker_name for each in changed} if isinstance(changed, list) else set()
+
+
 class Operator:
     """Runs commands, each as a process of its own, and notes what they change."""
 
@@ -126,7 +131,7 @@ class Operator:
         self._widened[topic] += 1
         if changed is not None:
             self._history.gone_topics.discard(topic)
-            if queues >= known[topic]:
+            if queues >= known[topic] and self._masters() <= _brokers_of(changed):
                 self._taken.discard(topic)
 
     async def take_queues(self, topic: str, queues: int, seconds: float) -> None:
@@ -137,8 +142,7 @@ class Operator:
             lambda admin: admin.update_topic(topic, queues=queues, shrink_read_queues=True),
             tries=LOST_TRIES_MAX,
         )
-        # A broker that is being started may be left out.
-        narrowed = {each.broker_name for each in changed} if isinstance(changed, list) else set()
+        narrowed = _brokers_of(changed)
         begins, widened = self._log_ends(), self._widened[topic]
         await asyncio.sleep(seconds)
         # Another change, or the topic deleted or made again, may have given it queues meanwhile.
@@ -151,9 +155,16 @@ class Operator:
         await self.change_queues(topic, self._run.scenario.topics[topic])
 
     async def give_back_queues(self) -> None:
-        """Do what a command could not, since no broker was there."""
-        for topic in sorted(self._taken - self._history.gone_topics):
-            await self.change_queues(topic, self._run.scenario.topics[topic])
+        """Do what a command could not, since a broker was not there, or not registered yet."""
+        for _ in range(LOST_TRIES_MAX):
+            for topic in sorted(self._taken - self._history.gone_topics):
+                await self.change_queues(topic, self._run.scenario.topics[topic])
+            if self._taken <= self._history.gone_topics:
+                return
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def _masters(self) -> set[str]:
+        return {f"broker-{number}" for number in range(self._run.scenario.masters)}
 
     def _log_ends(self) -> dict[str, int]:
         """Of the masters that run."""

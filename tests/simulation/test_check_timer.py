@@ -13,10 +13,10 @@ STEP_MS = 200
 DELAY_MS = 700
 
 
-def _faults(waited_ms: int, came_ms: int) -> list[str]:
+def _faults(waited_ms: int, came_ms: int, *kinds: str, has_pool: bool = False) -> list[str]:
     """A message whose step is 1,000 to 1,200: its record of the timer's topic has the time
     ``waited_ms``, and its copy ``came_ms``."""
-    history = History(timer_step_ms=STEP_MS, kinds=frozenset(("clock",)))
+    history = History(timer_step_ms=STEP_MS, kinds=frozenset(kinds), has_pool=has_pool)
     history.send("k", "t", DELAYED, 0.0).delay_ms = DELAY_MS
     contents = Contents()
     for topic, stored_ms in ((TIMER_TOPIC, waited_ms), ("t", came_ms)):
@@ -27,11 +27,17 @@ def _faults(waited_ms: int, came_ms: int) -> list[str]:
 
 @pytest.mark.parametrize(("came_ms", "is_well"), [(1_149, False), (1_150, True)])
 def test_a_message_that_comes_before_its_moment_is_told(came_ms: int, is_well: bool) -> None:
-    assert (_faults(450, came_ms) == []) is is_well
+    assert (_faults(450, came_ms, "clock") == []) is is_well
 
 
 @pytest.mark.parametrize(("came_ms", "is_well"), [(999, False), (1_200, True)])
 def test_a_log_whose_times_wait_for_a_clock_that_was_set_back_tells_the_step_alone(
     came_ms: int, is_well: bool
 ) -> None:
-    assert (_faults(1_100, came_ms) == []) is is_well
+    assert (_faults(1_100, came_ms, "clock") == []) is is_well
+
+
+@pytest.mark.parametrize(("came_ms", "is_well"), [(1_270, True), (1_271, False)])
+def test_a_message_that_comes_late_while_all_is_well_is_told(came_ms: int, is_well: bool) -> None:
+    assert (_faults(450, came_ms) == []) is is_well
+    assert _faults(450, came_ms, has_pool=True) == []

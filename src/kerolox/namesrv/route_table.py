@@ -320,6 +320,10 @@ class RouteTable:
             if broker is not None and is_there and cluster in ("", broker.cluster):
                 broker.topics.discard(topic)
                 self._drop_entry(topic, broker)
+                # One that has it still, since it was away, brings it back, whatever its version.
+                for address in broker.addresses.values():
+                    if (live := self.live.get(address)) is not None:
+                        live.data_version = None
                 deleted.append(broker_name)
         return deleted
 

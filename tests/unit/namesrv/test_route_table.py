@@ -244,6 +244,19 @@ def test_a_topic_is_deleted_everywhere_or_in_one_cluster() -> None:
     assert table.topics == {}
 
 
+def test_a_broker_that_has_a_deleted_topic_still_brings_it_back() -> None:
+    """The deletion did not reach it: its data version is the same."""
+    table = RouteTable()
+    register(table, "T", counter=1)
+    register(table, "T", name="broker-b", address="10.0.0.3:10911", connection=3, counter=7)
+    table.delete_topic("T")
+    register(table, name="broker-b", address="10.0.0.3:10911", connection=3, counter=8)
+    assert table.route("T") is None
+    assert table.is_changed("10.0.0.1:10911", DataVersion(counter=1, timestamp=1))
+    register(table, "T", counter=1)
+    assert list(table.topics["T"]) == ["broker-a"]
+
+
 def test_wiping_takes_the_write_bit_off_and_adding_makes_it_six() -> None:
     table = RouteTable()
     register(table, "T", "U")
