@@ -9,15 +9,16 @@ import pytest
 
 from kerolox import ConfigError
 
-EXTRAS = ["taskiq"]
+FRAMEWORKS = {"celery": "kombu.transport", "taskiq": "taskiq"}
+"""By extra."""
 
 
-@pytest.mark.parametrize("extra", EXTRAS)
+@pytest.mark.parametrize("extra", FRAMEWORKS)
 def test_an_adapter_without_its_framework_names_the_extra(
     extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = f"kerolox.integrations.{extra}"
     monkeypatch.delitem(sys.modules, module, raising=False)
-    monkeypatch.setitem(sys.modules, extra, None)
+    monkeypatch.setitem(sys.modules, FRAMEWORKS[extra], None)
     with pytest.raises(ConfigError, match=rf"kerolox\[{extra}\]"):
         importlib.import_module(module)
