@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
+import math
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -81,6 +82,8 @@ class Keeper:
         """A heap."""
         self._numbers = count()
         self._timer: asyncio.TimerHandle | None = None
+        self._wakes_at = math.inf
+        """When the timer is due. A handle of uvloop does not tell, when that was at once."""
         self._slots = asyncio.Semaphore(RENEWALS_AT_ONCE_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
         self._renewing: dict[int, asyncio.Future[None]] = {}
@@ -111,17 +114,20 @@ class Keeper:
         heapq.heappush(
             self._kept, _Kept(due_at, next(self._numbers), lease, offsets, until, keeping)
         )
-        if self._timer is None or self._timer.when() > due_at:
+        if self._wakes_at > due_at:
             self._arm()
 
     def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(self._kept[0].due_at, self._turn) if self._kept else None
+        self._timer, self._wakes_at = None, math.inf
+        if self._kept:
+            self._wakes_at = self._kept[0].due_at
+            self._timer = self._loop.call_at(self._wakes_at, self._turn)
 
     def _turn(self) -> None:
         now = self._loop.time()
-        self._timer = None
+        self._timer, self._wakes_at = None, math.inf
         while self._kept and self._kept[0].due_at <= now:
             kept = heapq.heappop(self._kept)
             if kept.keeping.is_over or now >= kept.until:
