@@ -393,7 +393,7 @@ CASES: dict[str, Call] = {
         "ForwardMessageToDeadLetterQueue", forwards("x"), "INVALID_RECEIPT_HANDLE"
     ),
     "ForwardMessageToDeadLetterQueue: old receipt": Call(
-        "ForwardMessageToDeadLetterQueue", forwards(EXPIRED), "INVALID_RECEIPT_HANDLE"
+        "ForwardMessageToDeadLetterQueue", forwards(EXPIRED), "OK"
     ),
     "EndTransaction: no id": Call("EndTransaction", ends(""), "INVALID_TRANSACTION_ID"),
     "EndTransaction: blank id": Call("EndTransaction", ends(" "), "INVALID_TRANSACTION_ID"),

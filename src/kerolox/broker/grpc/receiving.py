@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
+from weakref import WeakValueDictionary
 
 from kerolox.broker.context import Context
 from kerolox.broker.grpc import checks
@@ -244,6 +245,17 @@ def checked_receipt(
 ) -> PopReceipt:
     """A receipt that counts still; AnswerError INVALID_RECEIPT_HANDLE. One that the broker renews
     does, however old it is; its newest is given."""
+    receipt = parsed_receipt(broker, text)
+    newest = renewals.newest(group, topic, receipt)
+    if newest is not None:
+        return newest
+    if receipt.pop_time + receipt.invisible_time <= broker.now_ms():
+        raise AnswerError(pb.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
+    return receipt
+
+
+def parsed_receipt(broker: Context, text: str) -> PopReceipt:
+    """A receipt of this broker, which may count or not; AnswerError INVALID_RECEIPT_HANDLE."""
     try:
         receipt = PopReceipt.parse(text)
     except PopTextError as error:
@@ -254,11 +266,6 @@ def checked_receipt(
             f"the message is at broker {receipt.broker_name}, and this is "
             f"{broker.config.broker_name}: send the receipt where the message came from",
         )
-    newest = renewals.newest(group, topic, receipt)
-    if newest is not None:
-        return newest
-    if receipt.pop_time + receipt.invisible_time <= broker.now_ms():
-        raise AnswerError(pb.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
     return receipt
 
 
@@ -368,26 +375,52 @@ def changed_receipt(receipt: PopReceipt, answer: RemotingCommand) -> PopReceipt:
     )
 
 
+_FORWARDED: WeakValueDictionary[tuple[str, QueueKey, int], asyncio.Lock] = WeakValueDictionary()
+"""By broker, queue and offset: messages on their way to the dead letters, each once."""
+
+
 async def forward_to_dead_letters(
     broker: Context,
     caller: Caller,
     request: pb.ForwardMessageToDeadLetterQueueRequest,
     renewals: Renewals,
 ) -> pb.ForwardMessageToDeadLetterQueueResponse:
-    """A message goes to the dead letters of its group, and is done."""
+    """A message goes to the dead letters of its group, and is done.
+
+    A receipt that counts no more makes no dead letter, and the answer is a success, as that to a
+    late acknowledgement: the message is done, or comes again by itself. Clients would repeat the
+    call for ever after any other code.
+    """
     topic, group = checks.topic_name(request.topic), checks.group_name(request.group)
-    receipt = checked_receipt(broker, renewals, group, topic, request.receipt_handle)
+    receipt = parsed_receipt(broker, request.receipt_handle)
+    receipt = renewals.newest(group, topic, receipt) or receipt
     if receipt.commit_log_offset < 0:
         raise AnswerError(pb.INVALID_RECEIPT_HANDLE, "the receipt has no commit log offset")
+    key = QueueKey(group, receipt.kind.topic(topic, group), receipt.queue_id)
+    place = broker.config.broker_name, key, receipt.queue_offset
+    async with _FORWARDED.setdefault(place, asyncio.Lock()):
+        # Whoever has the message keeps it meanwhile.
+        held = await caller.ask(change_command(group, topic, receipt, AUTO_RENEWED_MS))
+        if held.code != ResponseCode.NO_MESSAGE:
+            _check_receipt_answer(held)
+            await _send_dead_letter(caller, request, key, receipt)
+            await _acked(caller, group, topic, changed_receipt(receipt, held))
+    renewals.remove(group, topic, receipt)
+    return pb.ForwardMessageToDeadLetterQueueResponse(status=ok())
+
+
+async def _send_dead_letter(
+    caller: Caller,
+    request: pb.ForwardMessageToDeadLetterQueueRequest,
+    key: QueueKey,
+    receipt: PopReceipt,
+) -> None:
     header = SendBackHeader(
         offset=receipt.commit_log_offset,
-        group=group,
+        group=key.group,
         delay_level=DEAD_LETTER_LEVEL,
         origin_msg_id=request.message_id,
-        origin_topic=receipt.kind.topic(topic, group),
+        origin_topic=key.topic,
         max_reconsume_times=0,
     )
     await caller.done(RemotingCommand.request(RequestCode.CONSUMER_SEND_MSG_BACK, header.encode()))
-    await _acked(caller, group, topic, receipt)
-    renewals.remove(group, topic, receipt)
-    return pb.ForwardMessageToDeadLetterQueueResponse(status=ok())

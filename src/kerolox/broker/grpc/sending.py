@@ -66,7 +66,7 @@ async def send_message(
     slices = TimeSlices()
     for each in messages:
         await slices.checkpoint()
-        checks.check_message(each, body_bytes_max=body_bytes_max)
+        checks.check_message(each, body_bytes_max=body_bytes_max, language=caller.language)
         kind = type_of(each)
         if kind not in taken:
             raise AnswerError(

@@ -193,6 +193,11 @@ async def test_a_message_that_is_wrong_is_refused(
     assert grpc_broker.parts.store.stats()["put_count"] == 0
 
 
+async def test_a_client_in_rust_gets_no_code_at_which_it_panics(client: GrpcPeer) -> None:
+    client.metadata["x-mq-language"] = "RUST"
+    assert (await sent(client, message(body=b""))).status.code == pb.BAD_REQUEST
+
+
 async def test_an_empty_tag_key_or_group_is_none(client: GrpcPeer, grpc_broker: Broker) -> None:
     made = message(tag="", keys=["", "key"], message_group="")
     assert (await sent(client, made, message(keys=[""]))).status.code == pb.OK

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 from typing import Any
 
@@ -15,7 +16,7 @@ from kerolox.broker.broker import Broker
 from kerolox.broker.grpc import receiving
 from kerolox.broker.pop.leases import QueueKey
 from kerolox.broker.requests.pop_fast import FastPops
-from kerolox.message import PropertyKey
+from kerolox.message import MessageExt, PropertyKey
 from kerolox.protocol.grpc import messages as pb
 from kerolox.protocol.pop import PopReceipt
 
@@ -309,7 +310,13 @@ async def test_a_forwarded_message_is_a_dead_letter_and_done(
     client: GrpcPeer, grpc_broker: Broker
 ) -> None:
     await sent(client, message())
-    found = await one(client)
+    assert await forwarded(client, await one(client)) == pb.OK
+    [dead] = await dead_letters(grpc_broker)
+    assert (dead.body, dead.properties[PropertyKey.UNIQUE_KEY]) == (b"body", ID)
+    assert not is_out(grpc_broker)
+
+
+async def forwarded(client: GrpcPeer, found: pb.Message) -> int:
     answer = await client.ask(
         "ForwardMessageToDeadLetterQueue",
         group=resource(GROUP),
@@ -319,11 +326,38 @@ async def test_a_forwarded_message_is_a_dead_letter_and_done(
         delivery_attempt=17,
         max_delivery_attempts=17,
     )
-    assert answer.status.code == pb.OK
-    async with peer_of(grpc_broker) as peer:
-        [dead] = await peer.messages(f"%DLQ%{GROUP}")
-    assert (dead.body, dead.properties[PropertyKey.UNIQUE_KEY]) == (b"body", ID)
-    assert not is_out(grpc_broker)
+    code: int = answer.status.code
+    return code
+
+
+async def dead_letters(broker: Broker) -> list[MessageExt]:
+    async with peer_of(broker) as peer:
+        return await peer.messages(f"%DLQ%{GROUP}")
+
+
+async def test_a_message_that_is_forwarded_again_is_one_dead_letter(
+    client: GrpcPeer, grpc_broker: Broker
+) -> None:
+    await sent(client, message())
+    found = await one(client)
+    codes = await asyncio.gather(*(forwarded(client, found) for _ in range(3)))
+    assert [*codes, await forwarded(client, found)] == [pb.OK] * 4
+    assert len(await dead_letters(grpc_broker)) == 1
+
+
+async def test_a_receipt_that_counts_no_more_makes_no_dead_letter(
+    client: GrpcPeer, grpc_broker: Broker
+) -> None:
+    for _ in range(2):
+        await sent(client, message())
+    done, late = await one(client, batch=1), await one(client, batch=1)
+    assert await acked(client, done) == pb.OK
+    assert (await changed(client, late, 0)).status.code == pb.OK
+    again = await one(client)
+    for found in (done, late):
+        assert await forwarded(client, found) == pb.OK
+    assert await forwarded(client, again) == pb.OK
+    assert len(await dead_letters(grpc_broker)) == 1
 
 
 async def test_an_ordered_group_waits_for_its_messages(client: GrpcPeer) -> None:
