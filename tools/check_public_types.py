@@ -25,6 +25,7 @@ PUBLIC = (
     "kerolox.client",
     "kerolox.client.sync",
     "kerolox.errors",
+    "kerolox.integrations.faststream",
     "kerolox.integrations.taskiq",
     "kerolox.otel",
     "kerolox.spark",
@@ -32,7 +33,11 @@ PUBLIC = (
 )
 """The modules whose names users may rely on."""
 
-EXTRAS = {"kerolox.integrations.taskiq": "taskiq", "kerolox.otel": "opentelemetry"}
+EXTRAS = {
+    "kerolox.integrations.faststream": "faststream",
+    "kerolox.integrations.taskiq": "taskiq",
+    "kerolox.otel": "opentelemetry",
+}
 """Those that need a package of an extra; they are left out where it is not installed."""
 
 

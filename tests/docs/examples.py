@@ -35,7 +35,9 @@ LANGUAGES = {
 }
 """Of blocks; those of the last four are shown and not run."""
 
-LIBRARIES = frozenset(("celery", "django", "fastapi", "mcp", "opentelemetry", "taskiq"))
+LIBRARIES = frozenset(
+    ("celery", "django", "fastapi", "faststream", "mcp", "opentelemetry", "taskiq")
+)
 """Of examples, beside pytest and Spark."""
 
 _BLOCK = re.compile(

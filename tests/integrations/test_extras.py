@@ -9,7 +9,11 @@ import pytest
 
 from kerolox import ConfigError
 
-FRAMEWORKS = {"celery": "kombu.transport", "taskiq": "taskiq"}
+FRAMEWORKS = {
+    "celery": "kombu.transport",
+    "faststream": "faststream._internal.broker",
+    "taskiq": "taskiq",
+}
 """By extra."""
 
 
@@ -18,7 +22,8 @@ def test_an_adapter_without_its_framework_names_the_extra(
     extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = f"kerolox.integrations.{extra}"
-    monkeypatch.delitem(sys.modules, module, raising=False)
+    for loaded in [name for name in sys.modules if f"{name}.".startswith(f"{module}.")]:
+        monkeypatch.delitem(sys.modules, loaded)
     monkeypatch.setitem(sys.modules, FRAMEWORKS[extra], None)
     with pytest.raises(ConfigError, match=rf"kerolox\[{extra}\]"):
         importlib.import_module(module)

@@ -15,10 +15,10 @@ from kerolox.errors import (
 )
 
 if TYPE_CHECKING:
-    from kerolox.client import PullConsumer, SimpleConsumer
+    from kerolox.client import Producer, PullConsumer, SimpleConsumer
 
 
-async def ensured_topic(client: SimpleConsumer | PullConsumer, topic: str) -> None:
+async def ensured_topic(client: SimpleConsumer | PullConsumer | Producer, topic: str) -> None:
     """Make a topic that does not exist.
 
     Raises:

@@ -1,0 +1,141 @@
+"""From received messages to FastStream's, and what travels beside a body.
+
+A header is a user property. Three are FastStream's: ``content-type``, ``correlation_id`` and
+``reply_to``. RocketMQ takes no empty body, so that of ``None`` travels as one zero byte with the
+property :data:`EMPTY_BODY`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from faststream.message import StreamMessage, decode_message
+
+from kerolox.errors import RemoteProtocolError
+from kerolox.integrations.faststream.message import KeroloxMessage, RawMessage, Settler
+from kerolox.message import RESERVED_PROPERTIES, TIMERS, MessageExt, PropertyKey
+
+if TYPE_CHECKING:
+    from faststream._internal.basic_types import DecodedMessage
+
+CONTENT_TYPE = "content-type"
+CORRELATION_ID = "correlation_id"
+REPLY_TO = "reply_to"
+
+EMPTY_BODY = "empty-body"
+"""Property of a message whose body, a zero byte, stands for an empty one."""
+
+_NOT_HEADERS = (
+    RESERVED_PROPERTIES
+    | TIMERS
+    | {
+        EMPTY_BODY,
+        PropertyKey.TIMER_OUT,
+        PropertyKey.TIMER_ENQUEUED,
+        PropertyKey.TIMER_DEQUEUED,
+        PropertyKey.TIMER_ROLL_TIMES,
+        PropertyKey.POP_RECEIPT,
+        PropertyKey.FIRST_POP_TIME,
+        PropertyKey.TRANSACTION_PREPARED_QUEUE_OFFSET,
+        PropertyKey.TRANSACTION_CHECK_TIMES,
+    }
+)
+
+
+def properties_of(
+    headers: dict[str, Any],
+    *,
+    body: bytes,
+    content_type: str | None,
+    correlation_id: str | None,
+    reply_to: str,
+) -> dict[str, str]:
+    """The user properties of a message to send. Headers that are None are left out, others are
+    texts."""
+    properties = {name: str(value) for name, value in headers.items() if value is not None}
+    if content_type:
+        properties[CONTENT_TYPE] = content_type
+    if correlation_id:
+        properties.setdefault(CORRELATION_ID, correlation_id)
+    if reply_to:
+        properties.setdefault(REPLY_TO, reply_to)
+    if not body:
+        properties[EMPTY_BODY] = "true"
+    return properties
+
+
+def body_of(message: MessageExt) -> bytes:
+    """The body as it was published."""
+    return b"" if EMPTY_BODY in message.properties else message.body
+
+
+class KeroloxParser:
+    """Parses what one subscriber reads, or replies."""
+
+    def __init__(self) -> None:
+        self.settler: Settler | None = None
+        """Of the subscriber, while it runs."""
+
+    async def parse_message(self, message: MessageExt) -> KeroloxMessage:
+        """A message."""
+        properties = message.properties
+        headers = {name: text for name, text in properties.items() if name not in _NOT_HEADERS}
+        return self._settled(
+            KeroloxMessage(
+                message,
+                body_of(message),
+                headers=headers,
+                reply_to=headers.get(REPLY_TO) or properties.get(PropertyKey.REPLY_TO_CLIENT, ""),
+                content_type=headers.get(CONTENT_TYPE),
+                correlation_id=headers.get(CORRELATION_ID),
+                message_id=message.message_id,
+            )
+        )
+
+    async def parse_batch(self, messages: tuple[MessageExt, ...]) -> KeroloxMessage:
+        """A batch, of which the first message counts for what a batch has once."""
+        parsed = [await self.parse_message(message) for message in messages]
+        first, last = parsed[0], parsed[-1]
+        return self._settled(
+            KeroloxMessage(
+                messages,
+                [each.body for each in parsed],
+                headers=first.headers,
+                batch_headers=[each.headers for each in parsed],
+                reply_to=first.headers.get(REPLY_TO, ""),
+                content_type=first.content_type,
+                correlation_id=first.correlation_id,
+                message_id=f"{first.message_id}-{last.message_id}",
+            )
+        )
+
+    def _settled(self, message: KeroloxMessage) -> KeroloxMessage:
+        message.settler = self.settler
+        return message
+
+    async def decode_message(self, message: StreamMessage[Any]) -> DecodedMessage:
+        """The body, by its content type.
+
+        Raises:
+            RemoteProtocolError: the body can't be inflated.
+        """
+        raw = message.raw_message
+        if isinstance(raw, MessageExt) and raw.body_error:
+            raise RemoteProtocolError(f"message {raw.message_id}: {raw.body_error}")
+        return decode_message(message)
+
+    async def decode_batch(self, message: StreamMessage[Any]) -> list[DecodedMessage]:
+        """The bodies of a batch."""
+        raws = cast("tuple[MessageExt, ...]", message.raw_message)
+        return [await self.decode_message(await self.parse_message(each)) for each in raws]
+
+
+def first_of(raw: RawMessage) -> MessageExt:
+    """The message, or the first of a batch."""
+    return raw[0] if isinstance(raw, tuple) else raw
+
+
+def bytes_of(message: StreamMessage[RawMessage]) -> int:
+    """The size of the body, or of those of a batch."""
+    body = message.body
+    return sum(map(len, body)) if isinstance(body, list) else len(body)
