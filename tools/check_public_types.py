@@ -25,6 +25,7 @@ PUBLIC = (
     "kerolox.client",
     "kerolox.client.sync",
     "kerolox.errors",
+    "kerolox.integrations.dramatiq",
     "kerolox.integrations.faststream",
     "kerolox.integrations.taskiq",
     "kerolox.otel",
@@ -34,6 +35,7 @@ PUBLIC = (
 """The modules whose names users may rely on."""
 
 EXTRAS = {
+    "kerolox.integrations.dramatiq": "dramatiq",
     "kerolox.integrations.faststream": "faststream",
     "kerolox.integrations.taskiq": "taskiq",
     "kerolox.otel": "opentelemetry",

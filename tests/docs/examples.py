@@ -36,7 +36,7 @@ LANGUAGES = {
 """Of blocks; those of the last four are shown and not run."""
 
 LIBRARIES = frozenset(
-    ("celery", "django", "fastapi", "faststream", "mcp", "opentelemetry", "taskiq")
+    ("celery", "django", "dramatiq", "fastapi", "faststream", "mcp", "opentelemetry", "taskiq")
 )
 """Of examples, beside pytest and Spark."""
 

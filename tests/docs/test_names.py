@@ -25,6 +25,7 @@ MODULES = (
     "kerolox.client",
     "kerolox.client.sync",
     "kerolox.errors",
+    "kerolox.integrations.dramatiq",
     "kerolox.integrations.faststream",
     "kerolox.integrations.taskiq",
     "kerolox.otel",

@@ -11,6 +11,7 @@ from kerolox import ConfigError
 
 FRAMEWORKS = {
     "celery": "kombu.transport",
+    "dramatiq": "dramatiq",
     "faststream": "faststream._internal.broker",
     "taskiq": "taskiq",
 }

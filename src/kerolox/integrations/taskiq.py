@@ -35,8 +35,13 @@ from kerolox.client.core.consuming.outcome import Outcome
 from kerolox.client.core.consuming.popping import retry_seconds
 from kerolox.client.core.delays import Duration, seconds_of
 from kerolox.errors import ConfigError, KeroloxError, MessageRejectedError, RemotingError
-from kerolox.integrations.common import ensured_topic, is_passing
-from kerolox.message import Message, MessageExt
+from kerolox.integrations.common import (
+    delayed_message,
+    ensured_topic,
+    further_delay,
+    is_passing,
+)
+from kerolox.message import MessageExt
 
 try:
     from taskiq import AckableMessage, AsyncBroker, BrokerMessage
@@ -160,11 +165,8 @@ class KeroloxBroker(AsyncBroker):
         if self._producer is None:
             raise ConfigError("the broker is not started; await broker.startup() first")
         seconds = _delay_of(message)
-        sent = Message(self.topic, message.message, keys=message.task_id)
-        if seconds > 0:
-            await self._producer.send(sent, deliver_after=seconds)
-        else:
-            await self._producer.send(sent)
+        sent, delay = delayed_message(self.topic, message.message, message.task_id, seconds)
+        await self._producer.send(sent, deliver_after=delay or None)
 
     async def listen(self) -> AsyncGenerator[AckableMessage, None]:
         """Tasks for this worker, each until it is acknowledged. One that no function is known for
@@ -173,6 +175,8 @@ class KeroloxBroker(AsyncBroker):
         while True:
             while self._ready:
                 delivery = self._ready.popleft()
+                if await self._is_sent_on(delivery):
+                    continue
                 if reason := self._fault(delivery.message):
                     _log.warning("task %s comes again later: %s", delivery.message.keys, reason)
                     delivery.give_back()
@@ -189,6 +193,20 @@ class KeroloxBroker(AsyncBroker):
             for message in messages:
                 keeping = consumer.keep(message, up_to=self._task_seconds_max)
                 self._ready.append(_Delivery(consumer, message, keeping, self._returning))
+
+    async def _is_sent_on(self, delivery: _Delivery) -> bool:
+        """Whether the delay of a task goes on."""
+        later = further_delay(delivery.message)
+        if later is None or self._producer is None:
+            return False
+        sent, seconds = later
+        try:
+            await self._producer.send(sent, deliver_after=seconds)
+            await delivery.ack()
+        except KeroloxError as error:
+            _log.warning("the delay of a task goes on a little later: %s", error)
+            delivery.give_back()
+        return True
 
     def _fault(self, message: MessageExt) -> str:
         """Why this worker can't run a task; taskiq would forget it without a word to the broker."""
