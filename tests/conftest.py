@@ -194,7 +194,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         line = f"{name:<16}{each.tests:>6} tests{each.seconds:>9.1f} s{each.used:>9.1f} s"
         terminalreporter.line(line)
     dearest = sorted(files.items(), key=lambda item: -item[1].used)[:DEAREST_FILES]
-    if len(files) > DEAREST_FILES:
+    if len(files) > DEAREST_FILES and dearest[0][1].used:
         terminalreporter.section("files that took a processor longest")
         for name, each in dearest:
             line = f"{each.used:>7.1f} s of {each.seconds:>6.1f} s {each.tests:>5} tests  {name}"
