@@ -56,7 +56,7 @@ def check_popped(history: History, contents: Contents) -> list[str]:
             faults += _not_again(group, received, history, contents)
         else:
             faults += _given_twice(group, received, history)
-            faults += _came_though_done(received, history, contents)
+            faults += _came_though_done(group, received, history, contents)
     return faults
 
 
@@ -132,6 +132,8 @@ def _given_twice(group: Group, received: list[Received], history: History) -> It
         if group.is_ordered:
             moments.append(before.acknowledged)
         known = [since for since in moments if since >= 0]
+        if _is_set_back(group, history, before, each):
+            continue
         if not any(_forgot(history, each.broker, since, each.popped_at) for since in known):
             yield (
                 f"{each.consumer} got {each.key} ({each.topic} {each.queue_id}:"
@@ -145,8 +147,22 @@ def _is_visible(before: Received, each: Received) -> bool:
     return each.popped_at >= before.visible_at - EARLY_SECONDS
 
 
+def _is_set_back(group: Group, history: History, before: Received, each: Received) -> bool:
+    """An operator may have had a record given out again: not when the broker sets the offsets in
+    one step and goes on."""
+    return any(
+        before.popped_at <= reset.ended
+        and reset.began <= each.popped_at
+        and (
+            not reset.is_at_once
+            or any(reset.began <= x.at <= reset.ended for x in _losses(history, each.broker))
+        )
+        for reset in group.resets
+    )
+
+
 def _came_though_done(
-    received: list[Received], history: History, contents: Contents
+    group: Group, received: list[Received], history: History, contents: Contents
 ) -> Iterator[str]:
     """Messages that came again, as another record, though they were acknowledged in time."""
     by_key: dict[str, list[Received]] = defaultdict(list)
@@ -160,7 +176,7 @@ def _came_though_done(
             continue  # it was stored twice, or somebody forgot it
         done = next((each for each in gets if _is_in_time(each)), None)
         later = [] if done is None else [x for x in gets if x.popped_at > done.acknowledged]
-        if done is None or not later:
+        if done is None or not later or _is_set_back(group, history, done, later[0]):
             continue
         if not _forgot(history, done.broker, first.popped_at, later[0].popped_at):
             yield (
@@ -178,17 +194,25 @@ def _losses(history: History, broker: str) -> list[Event]:
     return [each for each in history.events if each.broker == broker and each.what in kinds]
 
 
+def _lost_end(history: History, crash: Event) -> bool:
+    """Whether the next start found a shorter log."""
+    starts = (each for each in history.events if each.at > crash.at and each.node == crash.node)
+    start = next((each for each in starts if each.what == STARTED), None)
+    return start is not None and start.log_end < crash.log_end
+
+
 def _forgot(history: History, broker: str, since: float, until: float) -> bool:
     """Whether a broker may have forgotten at some time what happened at another one before."""
     if history.role_changes and broker == "broker-0":
         return True
     is_calm = history.kinds.isdisjoint(DISTURBED_WRITES)
     bound = history.snapshot_seconds + WRITE_SECONDS if is_calm else 1_000.0
-    if any(since - EARLY_SECONDS <= each.at <= until for each in _losses(history, broker)):
-        return any(
-            since - EARLY_SECONDS <= each.at <= min(until, since + bound)
-            for each in _losses(history, broker)
-        )
+    losses = [
+        each for each in _losses(history, broker) if since - EARLY_SECONDS <= each.at <= until
+    ]
+    if losses:
+        # Of a queue whose end is lost nothing counts as done: others come in those places.
+        return any(each.at <= since + bound or _lost_end(history, each) for each in losses)
     # A stop in order writes what is out, unless its disk does not take it.
     return not is_calm and any(
         since - EARLY_SECONDS <= each.at <= until and each.what in (STARTED, STOPPED)

@@ -192,7 +192,8 @@ class Cluster:
                 node.disk.killed()
             raise
         self.trace.add(f"started {node.name}")
-        self._note(STARTED, node)
+        is_broker = isinstance(server, Broker)
+        self._note(STARTED, node, server.recovery.max_offset if is_broker else -1)
 
     def _made(self, node: Node) -> Broker | NameServer:
         assert node.disk is not None

@@ -136,6 +136,16 @@ class Rewind(NamedTuple):
     """Of the broker then; 0: it is not known."""
 
 
+class Reset(NamedTuple):
+    """An operator sets offsets of a group to the ends of queues."""
+
+    began: float
+    ended: float
+    is_at_once: bool
+    """The broker took the ends and set the offsets in one step. Else what was given out meanwhile
+    may come again."""
+
+
 class Narrowed(NamedTuple):
     """A topic had so many queues while the log of a broker came from one place to another."""
 
@@ -167,6 +177,8 @@ class Group:
     answered. Queues that a topic lacks then stay where they are."""
     is_rewound: bool = False
     """Offsets were reset backwards: order begins anew there."""
+    resets: list[Reset] = field(default_factory=list)
+    """Forwards."""
     retries_max: int = 16
     subscriptions: list[Subscribed] = field(default_factory=list)
     """In order; none: all messages."""
@@ -207,7 +219,8 @@ class Event:
     node: str
     """The process."""
     log_end: int = -1
-    """End of its log at that time, where it is known. STOPPED: with a full disk; -1: it was not."""
+    """End of its log at that time, where it is known. STOPPED: with a full disk; -1: it was not.
+    STARTED: what its start found."""
     flushed: int = -1
     """CRASHED: what its store believed to be on the disk."""
     is_master: bool = True

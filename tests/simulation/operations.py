@@ -15,7 +15,7 @@ from kerolox.namesrv.server import NameServer
 from kerolox.protocol.codes import MASTER_ID
 from kerolox.protocol.pop import pop_retry_topic
 from tests.simulation.cluster import BROKER_PORT, DiedError
-from tests.simulation.history import PROMOTED, Event, Narrowed, Rewind
+from tests.simulation.history import PROMOTED, Event, Narrowed, Reset, Rewind
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Node
@@ -75,6 +75,8 @@ class Operator:
             )
             if forward:
                 self._note_skipped(group, topic)
+                is_at_once = isinstance(done, list) and all(each.is_online for each in done)
+                told.resets.append(Reset(began, self._cluster.loop.time(), is_at_once))
             for each in done if isinstance(done, list) and not forward else ():
                 name, queue_id = each.queue.broker_name, each.queue.queue_id
                 told.rewinds[topic, name, queue_id] = Rewind(began, log_ends.get(name, 0))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import heapq
+from contextlib import asynccontextmanager
 from typing import Any
 
 from kerolox.broker.pop import copies, orders, snapshot
@@ -139,10 +140,11 @@ def block_has_no_end_after_start(patches: Patches) -> None:
 def reset_leaves_what_is_out(patches: Patches) -> None:
     """Offsets are reset, and what is out is known as before (rmq#8479, rmq#5408)."""
 
-    async def reset(self: Any, group: str, topic: str, queue_ids: Any = None) -> None:
-        return None
+    @asynccontextmanager
+    async def resetting(self: Any, *_: Any) -> Any:
+        yield
 
-    patches.set(pops.PopTables, "reset", reset)
+    patches.set(pops.PopTables, "resetting", resetting)
 
 
 @_bug(9)

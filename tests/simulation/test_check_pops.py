@@ -7,7 +7,17 @@ import pytest
 from kerolox.protocol.names import DLQ_PREFIX
 from tests.simulation.check_pops import check_popped
 from tests.simulation.checks import Contents, Kept
-from tests.simulation.history import CRASHED, PLAIN, Event, Group, History, Received, Rewind
+from tests.simulation.history import (
+    CRASHED,
+    PLAIN,
+    STARTED,
+    Event,
+    Group,
+    History,
+    Received,
+    Reset,
+    Rewind,
+)
 from tests.simulation.process import EPOCH_SECONDS
 
 RESET_AT = 20.0
@@ -91,3 +101,39 @@ def test_what_no_broker_gave_out_is_told() -> None:
 
     [fault] = check_popped(history, Contents())
     assert "no broker gave out" in fault
+
+
+def _again(*events: Event, reset: Reset | None = None) -> list[str]:
+    """A message that a member had at 1.0, and another one at 3.0."""
+    group = Group("g", ("t",), is_popped=True, resets=[] if reset is None else [reset])
+    history = History(groups={"g": group}, snapshot_seconds=0.5)
+    for event in events:
+        history.event(event)
+    for at in (1.0, 3.0):
+        history.received.append(Received(at, "g", "g-0", "k", "t", "b", 0, 0, popped_at=at))
+    return check_popped(history, Contents())
+
+
+@pytest.mark.parametrize(("found", "is_well"), [(99, True), (100, False)])
+def test_a_log_that_lost_its_end_tells_nothing_of_what_is_out(found: int, is_well: bool) -> None:
+    crash = Event(2.8, CRASHED, "b", "b", log_end=100)
+
+    assert (_again(crash, Event(2.9, STARTED, "b", "b", log_end=found)) == []) is is_well
+
+
+@pytest.mark.parametrize(
+    ("reset", "is_well"),
+    [
+        (Reset(0.2, 0.9, is_at_once=False), False),
+        (Reset(0.9, 1.1, is_at_once=False), True),
+        (Reset(0.9, 1.1, is_at_once=True), False),
+        (Reset(2.7, 2.9, is_at_once=True), True),
+    ],
+    ids=["before", "by-the-tool", "by-the-broker", "amid-a-crash"],
+)
+def test_what_is_out_may_come_again_while_an_operator_sets_offsets(
+    reset: Reset, is_well: bool
+) -> None:
+    crash = Event(2.8, CRASHED, "b", "b", log_end=100)
+
+    assert (_again(crash, reset=reset) == []) is is_well

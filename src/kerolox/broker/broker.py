@@ -418,10 +418,19 @@ class Broker:
             if behind:
                 _log.warning("%d offsets of groups were behind the ends of their queues", behind)
             await take_over(parts, parts.tables)
-            parts.tables.pops.begin()
+            if parts.tables.pops.begin() or behind:
+                await self._write_what_holds()
         # After the ports have closed and before the store does: the last changes of the tables.
         self._cleanup.push_async_callback(self._write_tables)
         self._cleanup.push_async_callback(parts.dynamic_config.stop)
+
+    async def _write_what_holds(self) -> None:
+        """The log has lost its end. Before others come in the places of lost messages, no file
+        says that these are done: after another crash groups would not get those."""
+        try:
+            await self.parts.tables.pops.persist()
+        except OSError as error:
+            _log.error("offsets behind the log's end can't be corrected on the disk: %s", error)
 
     def _start_work(self) -> None:
         loop = asyncio.get_running_loop()

@@ -16,6 +16,7 @@ import pytest
 from kerolox.broker.broker import Broker
 from kerolox.broker.pop.snapshot import PopSnapshot, QueueSnapshot
 from kerolox.broker.tables import json_file
+from kerolox.broker.tables.offsets import PLAIN_FILE as OFFSETS_FILE
 from kerolox.broker.tables.pops import ORDER_FILE, STATE_FILE
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.testing import Clock
@@ -201,8 +202,9 @@ async def test_a_reset_counts_after_a_write_that_failed(
 
 
 @pytest.mark.parametrize("is_order", [False, True])
-async def test_nothing_comes_again_while_a_reset_is_written(
-    tmp_path: Path, kernel: str, monkeypatch: pytest.MonkeyPatch, *, is_order: bool
+@pytest.mark.parametrize("offset", [3, 4])
+async def test_nothing_is_given_out_while_a_reset_is_written(
+    tmp_path: Path, kernel: str, monkeypatch: pytest.MonkeyPatch, offset: int, *, is_order: bool
 ):
     store, is_asked, may_write = json_file._store, threading.Event(), threading.Event()
 
@@ -220,19 +222,75 @@ async def test_nothing_comes_again_while_a_reset_is_written(
         await pops.persist()
         with monkeypatch.context() as patched:
             patched.setattr(json_file, "_store", slow)
-            reset = asyncio.create_task(set_offset(tool, 4))
+            reset = asyncio.create_task(set_offset(tool, offset))
             await until(is_asked.is_set)
-            # Ordered, the block is there; else the next one goes out, and no earlier one.
-            assert texts(await member.pop()) == ([] if is_order else ["3"])
+            assert await member.pop() == []
             await member.ack_all(popped[:1])
             # What is out is taken for the file once more, as every 5 s.
             again = asyncio.create_task(pops.persist())
             may_write.set()
             await asyncio.gather(reset, again)
-        assert offset_of(broker) == 4
-        assert await member.pop() == []
+        assert offset_of(broker) == offset
+        assert GROUP.encode() in (tmp_path / "store" / "config" / OFFSETS_FILE).read_bytes()
         name = ORDER_FILE if is_order else STATE_FILE
         assert GROUP.encode() not in (tmp_path / "store" / "config" / name).read_bytes()
+        assert texts(await member.pop()) == ["3"][: 4 - offset]
+
+
+async def test_a_reset_is_on_the_disk_when_it_is_answered(tmp_path: Path, kernel: str):
+    async with running(tmp_path, kernel) as (broker, peer):
+        member = await filled(peer, 4, queues=1)
+        await member.pop(3)
+        await broker.parts.tables.pops.persist()
+        await set_offset(peer, 4)
+        assert f'"T@{GROUP}":{{0:4' in (tmp_path / "store" / "config" / OFFSETS_FILE).read_text()
+
+
+async def test_what_a_topic_that_is_made_again_gives_out_stays_out(
+    tmp_path: Path, kernel: str, monkeypatch: pytest.MonkeyPatch
+):
+    store, is_asked, may_write = json_file._store, threading.Event(), threading.Event()
+
+    def slow(path: Path, *arguments: Any) -> None:
+        if path.name == STATE_FILE:
+            is_asked.set()
+            assert may_write.wait(30)
+        store(path, *arguments)
+
+    async with running(tmp_path, kernel) as (broker, peer), peer_of(broker) as tool:
+        member = await filled(peer, 2, queues=1)
+        await member.pop()
+        await broker.parts.tables.pops.persist()
+        with monkeypatch.context() as patched:
+            patched.setattr(json_file, "_store", slow)
+            delete = {"topic": "T"}
+            deleted = asyncio.create_task(tool.ask(RequestCode.DELETE_TOPIC_IN_BROKER, delete))
+            await until(is_asked.is_set)
+            member = await filled(peer, 2, queues=1)
+            assert texts(await member.pop()) == ["0", "1"]
+            may_write.set()
+            await deleted
+        assert broker.parts.tables.pops.state.queues.out == 2
+
+
+@pytest.mark.parametrize("is_out", [False, True])
+async def test_what_a_start_leaves_out_is_not_in_the_files_when_it_serves(
+    tmp_path: Path, kernel: str, *, is_out: bool
+):
+    """A crash took the end of the log. What comes in its place must not count as done."""
+    config = tmp_path / "store" / "config"
+    async with running(tmp_path, kernel) as (broker, peer):
+        member = await filled(peer, 4, queues=1)
+        popped = await member.pop(3)
+        await member.ack_all(popped[: 2 if is_out else 3])
+        await broker.parts.tables.pops.persist()
+    assert f'"T@{GROUP}":{{0:{2 if is_out else 3}' in (config / OFFSETS_FILE).read_text()
+    shutil.rmtree(tmp_path / "store" / "commitlog")
+    shutil.rmtree(tmp_path / "store" / "consumequeue")
+    (tmp_path / "store" / "abort").touch()
+    async with running(tmp_path, kernel):
+        assert not is_out or b'"queues":[]' in (config / STATE_FILE).read_bytes()
+        assert f'"T@{GROUP}":{{0:0' in (config / OFFSETS_FILE).read_text()
 
 
 async def test_a_reset_that_can_not_be_written_changes_nothing(

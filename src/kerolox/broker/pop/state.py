@@ -59,7 +59,8 @@ class PopState:
         its last one, its end. A group that somebody set behind the end goes on at the end.
         """
         min_offset, end = bounds
-        if self.orders.is_blocked(key, attempt_id if is_order else None, now):
+        is_blocked = self.orders.is_blocked(key, attempt_id if is_order else None, now)
+        if is_blocked or self.queues.is_closed(key):
             return None
         if not is_order:
             start, count = self.queues.start(key, committed, min_offset), self.queues.capacity(key)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kerolox.broker.pop.leases import (
@@ -97,6 +98,7 @@ class PopTable:
         self._pop_time = 0
         self._dirty: set[QueueKey] = set()
         """Whose offset is to be committed."""
+        self._closed: list[Callable[[QueueKey], bool]] = []
 
     # -- reading --------------------------------------------------------------------------------
     @property
@@ -151,6 +153,21 @@ class PopTable:
         return found
 
     # -- pops -----------------------------------------------------------------------------------
+    @contextmanager
+    def closed(self, is_meant: Callable[[QueueKey], bool]) -> Iterator[None]:
+        """Nobody gets anything of some queues, and none of them is lent. What is out stays out."""
+        for key in [each for each in self._lending.reserved if is_meant(each)]:
+            self._own(key)
+        self._closed.append(is_meant)
+        try:
+            yield
+        finally:
+            self._closed.remove(is_meant)
+
+    def is_closed(self, key: QueueKey) -> bool:
+        """Whether nobody gets anything of a queue now."""
+        return any(is_meant(key) for is_meant in self._closed)
+
     def start(self, key: QueueKey, committed: int, min_offset: int = 0) -> int:
         """Where a pop reads a queue. ``min_offset``: the first message that it still has.
 
@@ -172,6 +189,8 @@ class PopTable:
 
     def capacity(self, key: QueueKey) -> int:
         """How many more messages of a queue may go out, at most those of one pop."""
+        if self._closed and self.is_closed(key):
+            return 0
         queue = self._own(key)
         of_queue = min(
             POP_MESSAGES_MAX, self.limits.of_queue - (queue.count if queue is not None else 0)
@@ -454,7 +473,7 @@ class PopTable:
     def lend(self, key: QueueKey, next_offset: int, terms: Terms) -> bool:
         """Give a queue to the kernel, which answers its common pops until the next call here that
         is about it; False: it stays here. ``next_offset``: of one that is not known here."""
-        if key in self._lending or key in self._dirty:
+        if key in self._lending or key in self._dirty or self.is_closed(key):
             return False
         queue = self._queues.get(key) or PopQueue(next_offset)
         space = min(

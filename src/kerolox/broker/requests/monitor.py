@@ -306,12 +306,11 @@ async def clone_offsets(broker: Context, header: CloneGroupOffsetHeader, request
     for topic in topics:
         known = topic in broker.tables.topics
         if known and (header.offline or consumes(broker, header.src_group, topic)):
-            await broker.tables.pops.reset(header.dest_group, topic)
-            old = broker.tables.offsets.of_topic(header.dest_group, topic)
-            broker.tables.offsets.clone(header.src_group, header.dest_group, topic)
-            new = broker.tables.offsets.of_topic(header.dest_group, topic)
-            _audit_offsets(broker, request, header.dest_group, topic, old, new)
-            broker.popping.held.wake(topic, header.dest_group)
+            async with broker.popping.resetting(header.dest_group, topic):
+                old = broker.tables.offsets.of_topic(header.dest_group, topic)
+                broker.tables.offsets.clone(header.src_group, header.dest_group, topic)
+                new = broker.tables.offsets.of_topic(header.dest_group, topic)
+                _audit_offsets(broker, request, header.dest_group, topic, old, new)
     return Reply()
 
 
@@ -481,13 +480,13 @@ async def _reset_here(
 ) -> None:
     """Set offsets of a group, and forget what pops have out of these queues."""
     old = broker.tables.offsets.of_topic(header.group, header.topic)
-    await broker.tables.pops.reset(header.group, header.topic, {each.queue_id for each in table})
     address = request.connection.remote_address
-    for queue, offset in table.items():
-        broker.tables.offsets.commit(header.group, queue.topic, queue.queue_id, offset, address)
-        new = {**old, queue.queue_id: offset}
-        _audit_offsets(broker, request, header.group, header.topic, old, new)
-    broker.popping.held.wake(header.topic, header.group)
+    queue_ids = {each.queue_id for each in table}
+    async with broker.popping.resetting(header.group, header.topic, queue_ids):
+        for queue, offset in table.items():
+            broker.tables.offsets.commit(header.group, queue.topic, queue.queue_id, offset, address)
+            new = {**old, queue.queue_id: offset}
+            _audit_offsets(broker, request, header.group, header.topic, old, new)
 
 
 def _reset_table(

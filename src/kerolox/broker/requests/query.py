@@ -3,6 +3,8 @@ bounds of a queue (29 to 32), and the state of a topic (202)."""
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager, nullcontext
+
 from kerolox.broker.context import Context
 from kerolox.broker.errors import no_group, system_error
 from kerolox.broker.metrics.ages import earliest_of_queue
@@ -104,17 +106,15 @@ async def update_offset(
             f"of queue {header.queue_id} of {header.topic}, which was deleted; the group has not "
             f"pulled it since and goes on at {broker.tables.offsets.start_of(*place)}"
         )
-    if not broker.tables.clients.is_member(header.consumer_group, request.connection):
+    group, topic, queue_id = place
+    resetting: AbstractAsyncContextManager[None] = nullcontext()
+    if not broker.tables.clients.is_member(group, request.connection):
         # A tool's: what pops have out is of before.
-        await broker.tables.pops.reset(header.consumer_group, header.topic, (header.queue_id,))
-    broker.tables.offsets.commit(
-        header.consumer_group,
-        header.topic,
-        header.queue_id,
-        header.commit_offset,
-        request.connection.remote_address,
-    )
-    broker.popping.held.wake(header.topic, header.consumer_group)
+        resetting = broker.popping.resetting(group, topic, (queue_id,))
+    async with resetting:
+        address = request.connection.remote_address
+        broker.tables.offsets.commit(group, topic, queue_id, header.commit_offset, address)
+    broker.popping.held.wake(topic, group)
     return Reply()
 
 

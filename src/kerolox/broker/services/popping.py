@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+
 from kerolox.broker.base import Base
 from kerolox.broker.pop.copies import normal_topic
 from kerolox.broker.pop.leases import QueueKey
@@ -19,12 +22,24 @@ class Popping:
 
     def __init__(self, base: Base, tables: Tables, writing: Writing, arrivals: Arrivals) -> None:
         """Nobody pops yet."""
+        self._tables = tables
         self.held = HeldPops(base, tables.topics, arrivals)
         retries = RetryTopics(base, tables)
         self.reader = PopReader(base, tables, retries)
         self.revival = PopRevival(
             base, tables, writing.writer, writing.gate, retries, self.is_visible
         )
+
+    @asynccontextmanager
+    async def resetting(
+        self, group: str, topic: str, queue_ids: Collection[int] | None = None
+    ) -> AsyncIterator[None]:
+        """See ``PopTables``; then those who wait try again."""
+        try:
+            async with self._tables.pops.resetting(group, topic, queue_ids):
+                yield
+        finally:
+            self.held.wake(topic, group)
 
     def is_visible(self, topic: str, group: str) -> None:
         """Messages of a topic came again for a group."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -87,8 +88,6 @@ class PopTables:
         out."""
         self._in_file: frozenset[QueueKey] = frozenset()
         """The queues that the file has, and will have once its write is over."""
-        self._leaving: list[Callable[[QueueKey], bool]] = []
-        """What the files are to lack already, while it is out here."""
 
     def now(self) -> Instant:
         """The time of both clocks."""
@@ -142,9 +141,10 @@ class PopTables:
             if last > self._offsets.query(REVIVE_GROUP, topic, queue_id):
                 self._offsets.commit(REVIVE_GROUP, topic, queue_id, last, JAVA, is_own=True)
 
-    def begin(self) -> None:
+    def begin(self) -> int:
         """The broker leads, its offsets are those that count: what the files, or its master, said
-        last is out again."""
+        last is out again. How many queues are left out, of which the files say something that does
+        not hold."""
         snapshot, orders = self._waiting
         self._waiting = None, None
         self._renew()
@@ -156,6 +156,8 @@ class PopTables:
             self.state.orders.is_touched = True
         self._has_begun = True
         self._in_file = frozenset(self.state.queues.held_queues())
+        if snapshot is not None:
+            self._in_file = self._in_file.union(each.key for each in snapshot.queues)
         self._written = None
         if left_out:
             _log.warning(
@@ -163,6 +165,7 @@ class PopTables:
                 left_out,
             )
         self.commit()
+        return left_out
 
     def end(self) -> None:
         """The broker leads no longer: another one decides."""
@@ -223,50 +226,52 @@ class PopTables:
         for key, _ in self.state.orders.ends():
             yield key
 
-    async def reset(self, group: str, topic: str, queue_ids: Collection[int] | None = None) -> None:
-        """An operator sets offsets of a group, at once when this returns: what is out is forgotten,
-        here and in the file. Until then it stays out, so that nobody gets it again at the old
-        offset. OSError: that can't be written; nothing is forgotten, and the offsets must stay.
+    @asynccontextmanager
+    async def resetting(
+        self, group: str, topic: str, queue_ids: Collection[int] | None = None
+    ) -> AsyncIterator[None]:
+        """An operator sets offsets of a group in the body, at once. What is out is forgotten
+        before, here and in the file, and the offsets are on the disk afterwards. Meanwhile nobody
+        gets anything of the queues: it would come again. OSError: a file can't be written; before
+        the body nothing is forgotten, and the offsets must stay.
         """
-
         if not self.is_known(group, topic):
+            yield
             return
 
         def is_meant(key: QueueKey) -> bool:
             is_queue = queue_ids is None or key.queue_id in queue_ids
             return key.group == group and key.topic == topic and is_queue
 
-        had_block = any(is_meant(key) for key, _ in self.state.orders.ends())
-        await self._write_without(is_meant, had_block=had_block)
+        with self.state.queues.closed(is_meant):
+            has_block = any(is_meant(key) for key, _ in self.state.orders.ends())
+            await self._write_over(is_meant, has_block=has_block)
+            self.forget_now(is_meant)
+            yield
+            await self._offsets.persist()
 
     async def forget(self, is_gone: Callable[[QueueKey], bool]) -> None:
-        """Queues or groups are gone: what was out of them is forgotten, here and in the files."""
-        had_block = any(is_gone(key) for key, _ in self.state.orders.ends())
+        """Queues or groups are gone: what was out of them is forgotten, here and in the files.
+        Others that are made in their places meanwhile stay."""
         self.forget_now(is_gone)
-        await self._write_without(is_gone, had_block=had_block)
+        await self._write_over(is_gone, has_block=self.state.orders.is_touched)
 
     def forget_now(self, is_gone: Callable[[QueueKey], bool]) -> None:
-        """The same in memory alone, before anybody else runs; :meth:`forget` has to follow."""
+        """The same in memory alone, before anybody else runs; :meth:`forget` has to follow, unless
+        the files do not count for these queues."""
         self.state.forget(is_gone, self.now())
 
-    async def _write_without(self, is_gone: Callable[[QueueKey], bool], *, had_block: bool) -> None:
-        """Have the files lack queues, then forget what is out of them, in the step in which this
-        returns."""
-        self._leaving.append(is_gone)
+    async def _write_over(self, is_meant: Callable[[QueueKey], bool], *, has_block: bool) -> None:
+        """Have the files lack queues that are forgotten, or closed."""
         try:
-            if any(map(is_gone, self._in_file)):
+            if any(map(is_meant, self._in_file)):
                 await self._write_state(is_forced=True)
-            if had_block:
+            if has_block:
                 await self._order_file.write_over()
-            self.forget_now(is_gone)
         finally:
-            self._leaving.remove(is_gone)
-            # Where that failed they are to be written again.
+            # What is closed, or could not be written, is to be written again.
             self._written = None
-            self.state.orders.is_touched |= had_block
-
-    def _is_leaving(self, key: QueueKey) -> bool:
-        return any(is_gone(key) for is_gone in self._leaving)
+            self.state.orders.is_touched |= has_block
 
     # -- the files ------------------------------------------------------------------------------
     async def persist(self) -> None:
@@ -308,9 +313,10 @@ class PopTables:
             if found is not None:
                 queues.append(found)
             await slices.checkpoint()
-        # What was forgotten meanwhile is not out.
-        held = frozenset(state.queues.held_queues())
-        kept = [each for each in queues if each.key in held and not self._is_leaving(each.key)]
+        # What was forgotten meanwhile is not out; what is closed is about to be forgotten.
+        table = state.queues
+        held = frozenset(each for each in table.held_queues() if not table.is_closed(each))
+        kept = [each for each in queues if each.key in held]
         return PopSnapshot(pop_time=state.queues.pop_time, queues=kept, written_at=begin.wall_ms)
 
     async def _put(self, snapshot: PopSnapshot) -> None:
@@ -319,7 +325,7 @@ class PopTables:
         await self._state_file.flush()
 
     def _orders(self) -> object:
-        return self.state.orders.snapshot(self._is_leaving)
+        return self.state.orders.snapshot(self.state.queues.is_closed)
 
     # -- slaves ---------------------------------------------------------------------------------
     async def shown(self) -> dict[str, str]:
