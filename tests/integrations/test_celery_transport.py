@@ -344,6 +344,15 @@ def test_a_wrong_option_is_an_error_before_anything_is_connected(
         connect(visibility_timeout=-1).connect()
 
 
+@pytest.mark.parametrize("environment", ["gevent", "eventlet"])
+def test_a_pool_that_replaces_threads_is_refused(
+    environment: str, connect: Callable[..., kombu.Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kombu.utils.compat._environment", environment)
+    with pytest.raises(ConfigError, match=environment):
+        connect().connect()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
 def test_a_child_makes_a_connection_of_its_own(
     connect: Callable[..., kombu.Connection],
