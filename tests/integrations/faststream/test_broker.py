@@ -10,11 +10,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from faststream import AckPolicy
 from faststream.exceptions import IncorrectState
 from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256
 
 import kerolox
+from faststream import AckPolicy
 from kerolox import (
     ConfigError,
     Message,
@@ -26,11 +26,11 @@ from kerolox import (
 )
 from kerolox.integrations.faststream import (
     KeroloxBroker,
+    KeroloxMessage,
     KeroloxResponse,
     KeroloxRouter,
     TestKeroloxBroker,
 )
-from kerolox.integrations.faststream.annotations import KeroloxMessage as Injected
 from kerolox.testing import LocalBroker
 from tests.support.eventually import until
 
@@ -162,7 +162,7 @@ async def test_a_message_whose_handler_raises_comes_again_and_then_is_done(
     tries: list[int] = []
     settings = PushConsumerSettings() if mode == "push" else SimpleConsumerSettings()
 
-    async def handle(body: str, message: Injected) -> None:
+    async def handle(body: str, message: KeroloxMessage) -> None:
         tries.append(message.raw_message.reconsume_times)
         if len(tries) == 1:
             raise ValueError("once")
@@ -187,7 +187,7 @@ async def test_a_handler_settles_by_hand_with_a_delay(server: LocalBroker, mode:
     got: list[str] = []
 
     @broker.subscriber(topic, mode=mode, ack_policy=AckPolicy.MANUAL)
-    async def handle(body: str, message: Injected) -> None:
+    async def handle(body: str, message: KeroloxMessage) -> None:
         got.append(body)
         await (message.nack(delay=1) if len(got) == 1 else message.ack())
 
@@ -203,7 +203,7 @@ async def test_a_rejected_message_is_a_dead_letter(server: LocalBroker, mode: st
     broker, topic, group = make(server), server.create_topic(), f"g-{server.create_topic()}"
 
     @broker.subscriber(topic, mode=mode, group=group, ack_policy=AckPolicy.REJECT_ON_ERROR)
-    async def handle(body: str, message: Injected) -> None:
+    async def handle(body: str, message: KeroloxMessage) -> None:
         if body == "raises":
             raise ValueError(body)
         await message.reject("no such order")

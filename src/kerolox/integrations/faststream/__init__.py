@@ -17,8 +17,8 @@ router for FastAPI and the middlewares; they need these packages.
 from kerolox.errors import ConfigError
 
 try:
+    from kerolox.integrations.faststream.annotations import KeroloxMessage
     from kerolox.integrations.faststream.broker import KeroloxBroker
-    from kerolox.integrations.faststream.message import KeroloxMessage
     from kerolox.integrations.faststream.response import KeroloxResponse
     from kerolox.integrations.faststream.router import (
         KeroloxPublisher,

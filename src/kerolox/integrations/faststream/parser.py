@@ -7,7 +7,7 @@ property :data:`EMPTY_BODY`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from faststream.message import StreamMessage, decode_message
 
@@ -78,8 +78,7 @@ class KeroloxParser:
 
     async def parse_message(self, message: MessageExt) -> KeroloxMessage:
         """A message."""
-        properties = message.properties
-        headers = {name: text for name, text in properties.items() if name not in _NOT_HEADERS}
+        properties, headers = message.properties, headers_of(message)
         return self._settled(
             KeroloxMessage(
                 message,
@@ -94,18 +93,18 @@ class KeroloxParser:
 
     async def parse_batch(self, messages: tuple[MessageExt, ...]) -> KeroloxMessage:
         """A batch, of which the first message counts for what a batch has once."""
-        parsed = [await self.parse_message(message) for message in messages]
-        first, last = parsed[0], parsed[-1]
+        headers = [headers_of(message) for message in messages]
+        first = headers[0]
         return self._settled(
             KeroloxMessage(
                 messages,
-                [each.body for each in parsed],
-                headers=first.headers,
-                batch_headers=[each.headers for each in parsed],
-                reply_to=first.headers.get(REPLY_TO, ""),
-                content_type=first.content_type,
-                correlation_id=first.correlation_id,
-                message_id=f"{first.message_id}-{last.message_id}",
+                [body_of(message) for message in messages],
+                headers=first,
+                batch_headers=headers,
+                reply_to=first.get(REPLY_TO, ""),
+                content_type=first.get(CONTENT_TYPE),
+                correlation_id=first.get(CORRELATION_ID),
+                message_id=f"{messages[0].message_id}-{messages[-1].message_id}",
             )
         )
 
@@ -119,15 +118,34 @@ class KeroloxParser:
         Raises:
             RemoteProtocolError: the body can't be inflated.
         """
-        raw = message.raw_message
-        if isinstance(raw, MessageExt) and raw.body_error:
-            raise RemoteProtocolError(f"message {raw.message_id}: {raw.body_error}")
+        _check_body(message.raw_message)
         return decode_message(message)
 
     async def decode_batch(self, message: StreamMessage[Any]) -> list[DecodedMessage]:
-        """The bodies of a batch."""
-        raws = cast("tuple[MessageExt, ...]", message.raw_message)
-        return [await self.decode_message(await self.parse_message(each)) for each in raws]
+        """The bodies of a batch, each by its own content type.
+
+        Raises:
+            RemoteProtocolError: one can't be inflated.
+        """
+        decoded = []
+        for raw, body, headers in zip(
+            message.raw_message, message.body, message.batch_headers, strict=True
+        ):
+            _check_body(raw)
+            type_ = headers.get(CONTENT_TYPE)
+            one = KeroloxMessage(raw, body, content_type=type_, correlation_id=raw.message_id)
+            decoded.append(decode_message(one))
+        return decoded
+
+
+def headers_of(message: MessageExt) -> dict[str, str]:
+    """The user properties."""
+    return {name: text for name, text in message.properties.items() if name not in _NOT_HEADERS}
+
+
+def _check_body(raw: MessageExt) -> None:
+    if raw.body_error:
+        raise RemoteProtocolError(f"message {raw.message_id}: {raw.body_error}")
 
 
 def first_of(raw: RawMessage) -> MessageExt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -25,6 +26,9 @@ Settings = PushConsumerSettings | SimpleConsumerSettings
 WORK_SECONDS_MAX = 15 * 60
 """A popped message is kept from others so long while nobody settles it, as a pulled one is
 (``consume_timeout_minutes``)."""
+
+
+_log = logging.getLogger(__name__)
 
 
 class Source(Settler, Protocol):
@@ -82,8 +86,9 @@ class QueueSource:
         return message
 
     async def ack(self, messages: Sequence[MessageExt]) -> None:
-        """They are done."""
-        await self._consumer.ack(messages)
+        """They are done. The broker hears so with others of the same moment; if not, they come
+        again."""
+        self._consumer.submit_ack(messages).add_done_callback(_note_lost_ack)
 
     async def nack(self, messages: Sequence[MessageExt], delay: Duration | None) -> None:
         """They come again, after the delays of a push consumer that pops."""
@@ -95,6 +100,11 @@ class QueueSource:
         """They go to the dead letters."""
         for message in messages:
             await self._consumer.dead_letter(message, reason)
+
+
+def _note_lost_ack(done: asyncio.Future[None]) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        _log.warning("messages that are done come again: no acknowledgement: %s", error)
 
 
 def check_settings(mode: Mode, settings: Settings | None) -> None:
