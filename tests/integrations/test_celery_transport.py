@@ -15,6 +15,7 @@ from kombu.pidbox import Mailbox
 
 import kerolox.integrations.celery
 from kerolox import Message, RemotingError
+from kerolox.admin.sync import Admin
 from kerolox.client.sync import Producer, SimpleConsumer
 from kerolox.errors import ConfigError
 from kerolox.integrations.celery.transport import Transport
@@ -401,6 +402,41 @@ def test_a_broker_that_is_restarted_loses_nothing_and_repeats_nothing(
                     message.ack()
                 assert is_quiet(connection)
         assert sorted(message.payload for message in seen) == [0, 1, 2, 3]
+
+
+def test_a_queue_whose_topic_is_deleted_gets_a_new_one(
+    connect: Callable[..., kombu.Connection], local: LocalBroker
+) -> None:
+    connection = connect()
+    with connection.SimpleQueue("deleted") as queue:
+        queue.put("before")
+        queue.get(timeout=SECONDS_MAX).ack()
+        topic = connection.transport_options["queue_name_prefix"] + "deleted"
+        with Admin(local.name_server) as admin:
+            admin.delete_topic(topic)
+        sender = connect()  # it knows nothing of the topic that was
+        with sender.SimpleQueue("deleted") as other:
+            other.put("after")
+        assert queue.get(timeout=SECONDS_MAX).payload == "after"
+
+
+def test_a_connection_closes_soon_when_its_broker_is_gone() -> None:
+    with LocalBroker() as broker:
+        connection = kombu.Connection(f"rocketmq://{broker.name_server}")
+        seen: list[Any] = []
+        queue = kombu.Queue("gone", routing_key="gone")
+        channel = connection.channel()
+        producer = kombu.Producer(channel)
+        for n in range(20):
+            producer.publish(n, routing_key="gone", declare=[queue])
+        consumer = kombu.Consumer(channel, [queue], on_message=seen.append)
+        consumer.consume()
+        drain(connection, seen, 20)
+    began = time.monotonic()
+    connection.release()
+    assert time.monotonic() - began < SECONDS_MAX / 2
+    for message in seen:
+        message.ack()  # too late, and no error
 
 
 def test_other_clients_read_a_queue_as_the_group_of_its_name(

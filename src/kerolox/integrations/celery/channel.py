@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import time
@@ -9,6 +10,7 @@ from itertools import count
 from queue import Empty
 from typing import TYPE_CHECKING, Protocol
 
+from kombu.exceptions import ConnectionError as KombuConnectionError
 from kombu.transport import virtual
 
 from kerolox.errors import KeroloxError
@@ -69,6 +71,18 @@ class QoS(virtual.QoS):
         else:
             self.channel.session.reject(message.delivery)
 
+    def restore_unacked(self) -> list[tuple[Exception, TaskMessage]]:
+        """All that the channel has comes again, those that can't be given back in time later."""
+        deliveries = []
+        while self._delivered:
+            with contextlib.suppress(KeyError):  # another thread acknowledges
+                deliveries.append(self._delivered.popitem()[1].delivery)
+        try:
+            self.channel.session.requeue_all(deliveries)
+        except (KeroloxError, KombuConnectionError) as error:
+            _log.warning("%d messages come again later: %s", len(deliveries), error)
+        return []
+
     def can_consume(self) -> bool:
         """Whether more may be delivered: feeds ask for no more than that."""
         return True
@@ -95,7 +109,9 @@ class Channel(virtual.Channel):
 
     @property
     def session(self) -> Session:
-        """That of the connection."""
+        """That of the connection. kombu's ConnectionError: there is none any more."""
+        if self.connection is None:
+            raise KombuConnectionError("the channel is closed")
         session: Session = self.connection.session
         return session
 
@@ -240,10 +256,3 @@ class Channel(virtual.Channel):
         """How many messages the channel may have that nobody acknowledged; 0: 1,000."""
         self.qos.prefetch_count = prefetch_count
         self.session.set_prefetch(self._prefetch, prefetch_count)
-
-    def _restore(self, message: TaskMessage) -> None:
-        """The channel closes: a message comes again."""
-        try:
-            self.session.requeue(message.delivery)
-        except KeroloxError as error:
-            _log.warning("a message comes again later: %s", error)

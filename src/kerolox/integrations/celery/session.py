@@ -25,6 +25,7 @@ from kerolox.errors import (
     ClientClosedError,
     KeroloxError,
     RemotingError,
+    TopicNotFoundError,
     TopicRouteNotFoundError,
 )
 from kerolox.integrations.celery.envelope import (
@@ -269,6 +270,10 @@ class Session:
                 most = min(intake.prefetch.free, POP_MESSAGES_MAX)
                 try:
                     messages = await feed.consumer.receive(most, wait=WAIT_SECONDS)
+                except (TopicNotFoundError, TopicRouteNotFoundError):
+                    # Somebody deleted it. As other brokers do, a declaration makes it anew.
+                    self._topics.discard(feed.consumer.group)
+                    await self._declare(feed.consumer.group, self._options.topic_queues)
                 except UNANSWERED as error:
                     what = f"receiving from {feed.consumer.group} failed, trying again"
                     note_failure(None, _log, what, error)
@@ -416,12 +421,20 @@ class Session:
 
     def requeue(self, delivery: Delivery) -> None:
         """A message comes again at once, to anybody. Waits for it."""
-        if delivery.consumer is not None:
-            self._portal.run(self._requeue(delivery.consumer, delivery))
+        self.requeue_all([delivery])
 
-    async def _requeue(self, consumer: SimpleConsumer, delivery: Delivery) -> None:
-        delivery.left()
-        await self._give_back(consumer, [delivery.received])
+    def requeue_all(self, deliveries: list[Delivery]) -> None:
+        """As :meth:`requeue`, of several together: within the time of one."""
+        self._portal.run(self._requeue_all(deliveries))
+
+    async def _requeue_all(self, deliveries: list[Delivery]) -> None:
+        by_consumer: dict[SimpleConsumer, list[MessageExt]] = {}
+        for delivery in deliveries:
+            delivery.left()
+            if delivery.consumer is not None:
+                by_consumer.setdefault(delivery.consumer, []).append(delivery.received)
+        given = (self._give_back(consumer, some) for consumer, some in by_consumer.items())
+        await asyncio.gather(*given)
 
     def reject(self, delivery: Delivery) -> None:
         """A message becomes a dead letter of the queue's group. Waits for it."""
