@@ -25,10 +25,13 @@ PUBLIC = (
     "kerolox.client",
     "kerolox.client.sync",
     "kerolox.errors",
+    "kerolox.integrations.cloudevents",
     "kerolox.integrations.dramatiq",
     "kerolox.integrations.faststream",
     "kerolox.integrations.taskiq",
     "kerolox.otel",
+    "kerolox.schemas.registry",
+    "kerolox.schemas.serializers",
     "kerolox.spark",
     "kerolox.testing",
 )
@@ -39,6 +42,8 @@ EXTRAS = {
     "kerolox.integrations.faststream": "faststream",
     "kerolox.integrations.taskiq": "taskiq",
     "kerolox.otel": "opentelemetry",
+    "kerolox.schemas.registry": "urllib3",
+    "kerolox.schemas.serializers": "urllib3",
 }
 """Those that need a package of an extra; they are left out where it is not installed."""
 

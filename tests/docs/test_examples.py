@@ -9,6 +9,8 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from contextlib import ExitStack
+from dataclasses import replace
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +20,7 @@ import pytest
 
 from kerolox.broker.config import BrokerConfig
 from tests.docs.examples import LANGUAGES, LIBRARIES, PAGES, ROOT, Block, blocks_of
+from tests.schemas.server import RegistryServer
 from tests.support.clients.spark import QUICK, spark_variables
 from tests.support.eventually import wait_until
 from tests.support.servers import forked
@@ -43,6 +46,9 @@ spark = SparkSession.builder.master("local[2]").config(map={QUICK!r}).getOrCreat
 PLAIN = re.compile(r"""kerolox( +('[^'\\]*'|"[^"\\$`!]*"|[\w@%+=:,./-])+)+""")
 """A command line of ours in which a shell has nothing to do but to take quotes away."""
 
+REGISTRY = "http://registry:8081"
+"""Of pages whose examples ask a schema registry."""
+
 OF_SPARK = ("spark", "lakehouse")
 ELSEWHERE = (*OF_SPARK, "notebook", "shell", "rocketmq")
 """Blocks that are not run with the others of their page."""
@@ -66,6 +72,13 @@ def pages(*languages: str, needs: tuple[str, ...] = ("",)) -> list[Path]:
 def up(tmp_path: Path) -> Iterator[Up]:
     with Up(tmp_path / "up") as server:
         yield server
+
+
+@pytest.fixture
+def examples() -> Iterator[ExitStack]:
+    """What runs beside the examples of a page."""
+    with ExitStack() as stack:
+        yield stack
 
 
 def environment_of(folder: Path, name_server: str) -> dict[str, str]:
@@ -228,13 +241,19 @@ def serve(line: str, folder: Path, server: Up, *, fresh: bool) -> None:
     pages("python", "sh", "properties", needs=("", "notebook", "pytest", *LIBRARIES)),
     ids=name_of,
 )
-def test_the_examples_of_a_page_run_in_order(page: Path, up: Up, tmp_path: Path) -> None:
+def test_the_examples_of_a_page_run_in_order(
+    page: Path, up: Up, tmp_path: Path, examples: ExitStack
+) -> None:
     (tmp_path / "store").symlink_to(up.data / "store")
     cells = [block.code for block in blocks_of(page) if block.needs == "notebook"]
     if cells:
         run_cells(cells, tmp_path, up.namesrv)
+    blocks = blocks_of(page)
+    if REGISTRY in page.read_text():
+        address = examples.enter_context(RegistryServer()).address
+        blocks = [replace(each, code=each.code.replace(REGISTRY, address)) for each in blocks]
     printed = ""
-    for block in blocks_of(page):
+    for block in blocks:
         if block.needs == "printed":
             check_printed(block, printed)
         elif block.needs not in ELSEWHERE and block.language in {

@@ -25,10 +25,13 @@ MODULES = (
     "kerolox.client",
     "kerolox.client.sync",
     "kerolox.errors",
+    "kerolox.integrations.cloudevents",
     "kerolox.integrations.dramatiq",
     "kerolox.integrations.faststream",
     "kerolox.integrations.taskiq",
     "kerolox.otel",
+    "kerolox.schemas.registry",
+    "kerolox.schemas.serializers",
     "kerolox.testing",
 )
 NO_EXAMPLE = {"__version__"}

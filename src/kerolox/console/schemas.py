@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, cast
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -122,45 +122,10 @@ def _read(path: Path, bytes_max: int) -> bytes:
 
 
 def _avro(schema: bytes, _message: str) -> _ToJson:
-    from kerolox.text.avro_values import parsed_schema, reader_of
+    from kerolox.text.avro_values import reader_of
 
-    text = schema.decode()
-    _check_bounded(parsed_schema(text), ())
-    read: Callable[[bytes], object] = reader_of(text)
+    read: Callable[[bytes], object] = reader_of(schema.decode())
     return lambda body: msgspec.json.encode(json_value(read(body)))
-
-
-def _check_bounded(schema: object, inside: tuple[str, ...]) -> int:
-    """The least bytes of a value, 0 or 1. ValueError: an array could have items without end in no
-    byte, or a type is within itself: fastavro reads those until the stack is at its end.
-    """
-    if isinstance(schema, list):
-        for each in schema:
-            _check_bounded(each, inside)
-        return 1
-    if isinstance(schema, str):
-        if schema in inside:
-            raise ValueError(f"refers to {schema} within itself, which is not read here")
-        return 0 if schema == "null" else 1
-    known = cast("dict[str, object]", schema)
-    kind = known.get("type")
-    match kind:
-        case "record" | "error":
-            inner = (*inside, str(known["name"]))
-            fields = cast("list[dict[str, object]]", known["fields"])
-            return max((_check_bounded(each["type"], inner) for each in fields), default=0)
-        case "array":
-            if not _check_bounded(known["items"], inside):
-                raise ValueError("has an array of items without bytes, which is not read here")
-            return 1
-        case "map":
-            _check_bounded(known["values"], inside)
-            return 1
-        case "fixed":
-            return 1 if known.get("size") else 0
-        case dict() | list():
-            return _check_bounded(kind, inside)
-    return 0 if kind == "null" else 1
 
 
 def _protobuf(descriptors: bytes, message: str) -> _ToJson:

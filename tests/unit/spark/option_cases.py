@@ -491,6 +491,15 @@ SINK: Cases = {
     ),
     "namespace": _namespace(),
     "sendTimeoutMs": _wait(),
+    "schemaId": _number(2**31 - 1, least=0),
+    "messageIndexes": (
+        Case(
+            ("0", "1,0", " 2 "),
+            tuple((text, "must be numbers") for text in ("x", "1,", "-1", "1.5", "99999")),
+            {"schemaId": "5"},
+        ),
+        Case((), (("0", "needs schemaId"),)),
+    ),
     "maxMessageBytes": _size("1", str(MESSAGE_MOST), (str(MESSAGE_MOST + 1), "no frame holds")),
     "batchBytes": _size("1", str(MESSAGE_MOST), ("16m", "no frame holds more")),
     "inFlightBytes": _size(),

@@ -19,11 +19,12 @@ from kerolox.errors import ConfigError
 from kerolox.message import Message, encode_properties
 from kerolox.protocol.codes import FRAME_BYTES_MAX
 from kerolox.protocol.names import PROPERTIES_BYTES_MAX
+from kerolox.schemas.wire import ID_MAX, header
 from kerolox.security.credentials import Credentials
 from kerolox.security.tls import TlsSettings
 from kerolox.spark.bounds import QUEUE_ID_MAX
 from kerolox.spark.option_values import CONNECTION_OPTIONS, OptionValues, check_path, of_option
-from kerolox.text import printable
+from kerolox.text import printable, quoted
 
 OPTIONS = {
     "nameServer": CONNECTION_OPTIONS["nameServer"],
@@ -41,6 +42,8 @@ OPTIONS = {
     "producerGroup": "the producer group; default spark-rocketmq, transactional: the query's own",
     "namespace": "namespace of topics and group",
     "sendTimeoutMs": "longest time for a request and its tries together, default 120000",
+    "schemaId": "id of a schema in a registry: bodies get Confluent's header with it before them",
+    "messageIndexes": "with schemaId, of Protobuf: place of the message in its file, as 0 or 1,0",
     "maxMessageBytes": "largest body, as the brokers' maxMessageSize; default 4m",
     "batchBytes": "rows of a queue travel in batches of about so many bytes, default 256k",
     "inFlightBytes": "most bytes without an answer, for each broker in each task, default 8m",
@@ -103,6 +106,8 @@ class SinkOptions:
     producer_group: str = ""
     """As brokers know it; empty: the default."""
     namespace: str = ""
+    body_header: bytes = b""
+    """Stands before each body."""
     send_timeout_ms: int = SEND_TIMEOUT_MS_DEFAULT
     message_bytes_max: int = MESSAGE_BYTES_DEFAULT
     batch_bytes: int = BATCH_BYTES_DEFAULT
@@ -144,6 +149,7 @@ class SinkOptions:
             reserved_properties=values.choice("reservedProperties", ReservedProperties.FAIL),
             producer_group=_group(values, namespace),
             namespace=namespace,
+            body_header=_body_header(values),
             send_timeout_ms=values.wait_ms("sendTimeoutMs") or SEND_TIMEOUT_MS_DEFAULT,
             message_bytes_max=_sizes(values, "maxMessageBytes", MESSAGE_BYTES_DEFAULT),
             batch_bytes=_sizes(values, "batchBytes", BATCH_BYTES_DEFAULT),
@@ -164,6 +170,23 @@ class SinkOptions:
         group may be asked about its halves."""
         default = f"{PRODUCER_GROUP_DEFAULT}-{query}" if query else PRODUCER_GROUP_DEFAULT
         return self.producer_group or with_namespace(self.namespace, default)
+
+
+def _body_header(values: OptionValues) -> bytes:
+    """Confluent's, by the options ``schemaId`` and ``messageIndexes``; empty: there is none."""
+    schema_id, places = values.whole("schemaId", maximum=ID_MAX), values.text("messageIndexes")
+    if schema_id is None:
+        if places:
+            raise ConfigError("option messageIndexes needs schemaId")
+        return b""
+    if not places:
+        return header(schema_id)
+    try:
+        return header(schema_id, [int(each) for each in places.split(",")])
+    except ValueError:
+        raise ConfigError(
+            f"option messageIndexes is {quoted(places)}; it must be numbers, as in 0 or 1,0"
+        ) from None
 
 
 class _Transaction(NamedTuple):

@@ -136,7 +136,10 @@ class Rows:
 
     def _columns(self) -> RowColumns:
         options = self._options
-        parts = {"body": _cast(self._arrays["body"], pyarrow.binary())}
+        body = _cast(self._arrays["body"], pyarrow.binary())
+        if options.body_header:
+            body = pyarrow.compute.binary_join_element_wise(options.body_header, body, b"")
+        parts = {"body": body}
         self._parts = parts
         for name, default in (("tags", options.tags), ("keys", options.keys)):
             texts = self._text(name, default)

@@ -112,6 +112,19 @@ def test_sizes_and_times_at_their_edges_store_each_row_once(broker, topic, name,
     assert sorted(each.body for each in stored(broker, topic, 100)) == sorted(bodies)
 
 
+@pytest.mark.parametrize(
+    ("more", "begin"),
+    [({}, "0000000005"), ({"messageIndexes": "1,0"}, "0000000005040200")],
+)
+def test_bodies_get_the_header_of_their_schema(
+    broker: LocalBroker, more: dict[str, str], begin: str
+):
+    topic, bodies = broker.create_topic(queues=1), [b"a", b"", b"\0\xff"]
+    assert write(options(broker, topic, schemaId="5", **more), {"body": bodies}) == 3
+    found = [each.body for each in stored(broker, topic, 3)]
+    assert found == [bytes.fromhex(begin) + body for body in bodies]
+
+
 def test_rows_with_a_key_stay_in_order_in_one_queue(broker: LocalBroker, topic: str):
     keys = [f"k{n % 7}" for n in range(3000)]
     given = options(broker, topic, batchBytes="2k")
