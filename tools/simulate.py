@@ -40,7 +40,7 @@ FRESH_MAX = 50_000
 SHOWN_LINES = 60
 FAILED_MAX = 20
 """After so many failing seeds a run ends."""
-KINDS = ("mixed", "drawn", "popped", "timed")
+KINDS = ("mixed", "drawn", "popped", "timed", "by_grpc")
 """Scenarios: all, or members that pull, groups that pop, messages for a moment."""
 STATE = ROOT / ".cache" / "simulation.json"
 HASH_SEED = "PYTHONHASHSEED"
@@ -153,12 +153,13 @@ def find_bugs(names: list[str], options: argparse.Namespace) -> int:
 def find_bug(name: str, first: int, count: int) -> tuple[int, str] | None:
     """The first seed that finds a bug, and what it says."""
     from tests.simulation.bugs import BUGS
+    from tests.simulation.grpc_bugs import GRPC_BUGS
     from tests.simulation.pop_bugs import POP_BUGS
     from tests.simulation.run import run_seed
-    from tests.simulation.scenario import drawn, popped, timed
+    from tests.simulation.scenario import by_grpc, drawn, popped, timed
     from tests.simulation.timer_bugs import TIMER_BUGS
 
-    tables = ((BUGS, drawn), (POP_BUGS, popped), (TIMER_BUGS, timed))
+    tables = ((BUGS, drawn), (POP_BUGS, popped), (TIMER_BUGS, timed), (GRPC_BUGS, by_grpc))
     known = {each: (kind, bugs[each].install) for bugs, kind in tables for each in bugs}
     kind, install = known[name]
     for seed in range(first, first + count):
@@ -187,10 +188,11 @@ def main() -> int:
     options = parser.parse_args()
     if options.bug:
         from tests.simulation.bugs import BUGS
+        from tests.simulation.grpc_bugs import GRPC_BUGS
         from tests.simulation.pop_bugs import POP_BUGS
         from tests.simulation.timer_bugs import TIMER_BUGS
 
-        every = [*BUGS, *POP_BUGS, *TIMER_BUGS]
+        every = [*BUGS, *POP_BUGS, *TIMER_BUGS, *GRPC_BUGS]
         return find_bugs(every if options.bug == "all" else [options.bug], options)
     if options.seed is None:
         return run_many(options)

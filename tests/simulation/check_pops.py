@@ -57,7 +57,26 @@ def check_popped(history: History, contents: Contents) -> list[str]:
         else:
             faults += _given_twice(group, received, history)
             faults += _came_though_done(group, received, history, contents)
+            faults += _forwarded_once(group, received, history, contents)
     return faults
+
+
+def _forwarded_once(
+    group: Group, received: list[Received], history: History, contents: Contents
+) -> Iterator[str]:
+    """Messages that were to be dead letters, in time, and are none, or several. A reset of offsets
+    makes receipts stale, and what is forwarded by one of those is none."""
+    if group.skipped:
+        return
+    letters = contents.by_topic[DLQ_PREFIX + group.name]
+    for each in received:
+        copies = contents.by_topic[each.topic].get(each.key, ())
+        is_one = len(copies) == 1 and each.topic not in history.deleted_topics
+        if not each.is_forwarded or not _is_in_time(each) or not is_one:
+            continue
+        count = len(letters.get(each.key, ()))
+        if count != 1 and not history.role_changes and not _losses(history, each.broker):
+            yield f"{each.consumer} had {each.key} be a dead letter, and there are {count}"
 
 
 def _too_often(group: Group, received: list[Received]) -> Iterator[str]:

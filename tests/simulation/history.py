@@ -98,6 +98,8 @@ class Received:
     """When the listener settled it."""
     acknowledged: float = -1.0
     """A member that pops was answered its acknowledgement then."""
+    is_forwarded: bool = False
+    """It was to be a dead letter, and is ``acknowledged`` when that was answered."""
     pop_time: int = 0
     """Of its receipt."""
     popped_at: float = -1.0

@@ -11,7 +11,9 @@ import kerolox.broker.broker
 import kerolox.broker.replication.server
 import kerolox.client.core.consuming.ordered.locks
 import kerolox.remoting.limits.memory_limiter
+from kerolox.broker.grpc import checks, receiving
 from kerolox.broker.timer_settings import TimerKeys
+from kerolox.protocol.pop import PopInitMode
 from tests.simulation.patches import Patches
 
 LOOK_SECONDS = 0.2
@@ -37,5 +39,9 @@ def install(patches: Patches) -> None:
     settings: property = vars(TimerKeys)["timer_settings"]
     small = property(lambda config: settings.__get__(config)._replace(slots=TIMER_SLOTS))
     patches.set(TimerKeys, "timer_settings", small)
+    # Members by gRPC take no longer than the others, and begin with the first message, too.
+    patches.set(checks, "INVISIBLE_MS_MIN", 1_000)
+    patches.set(receiving, "POLL_MS_MIN", 1_000)
+    patches.set(receiving, "INIT_MODE", PopInitMode.MIN)
     locks = kerolox.client.core.consuming.ordered.locks
     patches.set(locks, "LOCK_LIVE_MS", LOCK_LIVE_MS)

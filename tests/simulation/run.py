@@ -28,6 +28,7 @@ from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from tests.simulation import checks, clocks, disk_calls, given, pace
 from tests.simulation.cluster import Cluster, Node
 from tests.simulation.faults import Faults
+from tests.simulation.grpc_members import GrpcRun
 from tests.simulation.history import CRASHED, PROMOTED, Group, History, Subscribed
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.operations import Operator
@@ -139,6 +140,7 @@ class Run:
             for member in range(group.members):
                 node = cluster.add_node(f"{group.name}-{member}")
                 kind = PopRun if group.is_popped else ConsumerRun
+                kind = GrpcRun if group.is_grpc else kind
                 self.consumers.append(kind(cluster, node, group, self.chance.getrandbits(64)))
 
     @property
@@ -207,9 +209,13 @@ class Run:
     async def _put_groups(self, table: GroupTable) -> None:
         """Those whose messages die after other than the usual number of retries."""
         for plan in self.scenario.groups:
-            if plan.is_popped and plan.retries_max != 16:
+            if plan.is_popped and (plan.retries_max != 16 or plan.is_grpc):
                 table.put(
-                    SubscriptionGroupConfig(group_name=plan.name, retry_max_times=plan.retries_max)
+                    SubscriptionGroupConfig(
+                        group_name=plan.name,
+                        retry_max_times=plan.retries_max,
+                        consume_message_orderly=plan.is_grpc and plan.is_ordered,
+                    )
                 )
                 await table.persist()
 

@@ -100,6 +100,10 @@ class GroupPlan:
     """Its members receive and acknowledge message by message."""
     is_ordered: bool = False
     """They pop in order."""
+    is_grpc: bool = False
+    """They do by gRPC."""
+    forwards: float = 0.0
+    """How often a member that pops has a message be a dead letter, and does not acknowledge it."""
     loses: float = 0.0
     """How often a member that pops says nothing of a message."""
     doubles: float = 0.0
@@ -132,6 +136,7 @@ class Scenario:
     cut_probability: float = 0.1
 
 
+GRPC_PORT = 8081
 POP_SECONDS = 3.0
 """How long nobody else gets a message that was popped."""
 
@@ -222,6 +227,15 @@ def popped(seed: int) -> Scenario:
     _draw_pop_faults(scenario, chance)
     if any(each.kind == "promote" for each in scenario.faults):
         scenario.broker_settings.pop("transient_store_pool_enable", None)  # a slave has none
+    return scenario
+
+
+def by_grpc(seed: int) -> Scenario:
+    """The scenario of a seed, whose groups pop by gRPC."""
+    scenario = popped(seed)
+    scenario.broker_settings["grpc_server_port"] = GRPC_PORT
+    for group in scenario.groups:
+        group.is_grpc, group.forwards = True, 0.1
     return scenario
 
 
@@ -319,7 +333,10 @@ def _draw_timer_faults(scenario: Scenario, chance: random.Random) -> None:
 
 def mixed(seed: int) -> Scenario:
     """The scenario of a seed: of members that pull, or pop, or of messages for a moment."""
-    return random.Random(f"kind-{seed}").choice((drawn, popped, timed))(seed)
+    kind = random.Random(f"kind-{seed}").choice((drawn, popped, timed))
+    if kind is popped and random.Random(f"grpc-{seed}").random() < 0.3:
+        kind = by_grpc
+    return kind(seed)
 
 
 def promoted(seed: int) -> Scenario:

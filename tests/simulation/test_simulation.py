@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.bugs import NOT_STORED, SeededBug, plant
+from tests.simulation.grpc_bugs import GRPC_BUGS
 from tests.simulation.pop_bugs import POP_BUGS
 from tests.simulation.run import run_seed
 from tests.simulation.scenario import (
     CHANGES,
     Scenario,
+    by_grpc,
     copies_left_behind,
     drawn,
     popped,
@@ -112,6 +114,13 @@ def test_messages_that_are_popped_reach_their_groups(seed: int) -> None:
 @pytest.mark.parametrize("bug", STORED_POP_BUGS)
 def test_a_bug_in_pops_is_found(bug: str) -> None:
     assert _is_found(POP_BUGS[bug], popped)
+
+
+@pytest.mark.parametrize("bug", GRPC_BUGS)
+def test_a_bug_in_calls_by_grpc_is_found(bug: str) -> None:
+    found = GRPC_BUGS[bug]
+    assert run_seed(found.seed, scenario=by_grpc, rest_seconds=STUCK_SECONDS).faults == []
+    assert _is_found(found, by_grpc)
 
 
 @pytest.mark.parametrize("seed", TIMER_SEEDS)

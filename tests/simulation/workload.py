@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kerolox.client import ProducerSettings, PushConsumerSettings, SimpleConsumerSettings
 from kerolox.client.aio.consumers.push_consumer import PushConsumer
@@ -318,12 +318,23 @@ class ConsumerRun:
         return Outcome.nack() if fails else None
 
 
+class Receiving(Protocol):
+    """What a member that pops has of its consumer."""
+
+    async def receive(self) -> list[MessageExt]: ...
+    async def ack(self, message: MessageExt, /) -> None: ...
+    async def dead_letter(self, message: MessageExt, /) -> None: ...
+    async def nack(self, message: MessageExt, /, *, after: float) -> None: ...
+    async def extend(self, message: MessageExt, seconds: float, /) -> None: ...
+    async def close(self) -> None: ...
+
+
 class PopRun(ConsumerRun):
     """One member of a group that pops."""
 
     def __init__(self, cluster: Cluster, node: Node, plan: GroupPlan, seed: int) -> None:
         super().__init__(cluster, node, plan, seed)
-        self._simple: SimpleConsumer | None = None
+        self._simple: Receiving | None = None
 
     async def run(self) -> None:
         """As the process: receive until cancelled."""
@@ -344,6 +355,9 @@ class PopRun(ConsumerRun):
         for topic in self.plan.topics:
             consumer.subscribe(topic, self.plan.tags)
         await consumer.start()
+        await self._receive(consumer)
+
+    async def _receive(self, consumer: Receiving) -> None:
         while not self._is_stopping:
             try:
                 messages = await consumer.receive()
@@ -354,7 +368,7 @@ class PopRun(ConsumerRun):
             await asyncio.gather(*(self._work(consumer, each) for each in messages))
         await asyncio.get_running_loop().create_future()
 
-    async def _work(self, consumer: SimpleConsumer, message: MessageExt) -> None:
+    async def _work(self, consumer: Receiving, message: MessageExt) -> None:
         loop, history = asyncio.get_running_loop(), self._cluster.history
         receipt = PopReceipt.parse(message.properties[PropertyKey.POP_RECEIPT])
         received = Received(
@@ -386,9 +400,7 @@ class PopRun(ConsumerRun):
                 received.result, received.ended = LOST, loop.time()
                 self._open.remove(received)
 
-    async def _settle(
-        self, consumer: SimpleConsumer, message: MessageExt, received: Received
-    ) -> None:
+    async def _settle(self, consumer: Receiving, message: MessageExt, received: Received) -> None:
         """Say what became of it; perhaps too late, twice, or not at all."""
         loop, plan, draw = asyncio.get_running_loop(), self.plan, self._random.random
         if draw() < plan.extends:
@@ -410,13 +422,17 @@ class PopRun(ConsumerRun):
             received.visible_at = loop.time()
             await consumer.nack(message, after=self._random.choice((0, 0.5)))
             return
-        await consumer.ack(message)
+        done = consumer.ack
+        if plan.forwards and draw() < plan.forwards:
+            done, received.is_forwarded = consumer.dead_letter, True
+            self._cluster.trace.add(f"has {received.key} be a dead letter")
+        await done(message)
         received.acknowledged = loop.time()
         if draw() < plan.doubles:
             if draw() < 0.3:
                 await asyncio.sleep(draw() * 1.5 * POP_SECONDS)
             self._cluster.trace.add(f"acknowledges {received.key} again")
-            await consumer.ack(message)
+            await done(message)
 
     async def stop(self) -> None:
         """Close it in order."""

@@ -46,6 +46,9 @@ from kerolox.remoting.time_slices import TimeSlices
 POLL_MS_MIN, POLL_MS_MAX = 5_000, 20_000
 """``grpcClientConsumerMinLongPollingTimeoutMillis``, ``…Max…``."""
 
+INIT_MODE = PopInitMode.MAX
+"""A new group begins behind what is there."""
+
 POLL_MARGIN_MS = 200
 """An answer is on its way before its call's deadline: messages that come too late are lost to the
 client until they come again."""
@@ -109,7 +112,7 @@ async def receive_message(
         invisible_time=invisible_ms,
         poll_time=poll_ms,
         born_time=broker.now_ms(),
-        init_mode=PopInitMode.MAX,
+        init_mode=INIT_MODE,
         exp_type=subscription.expression_type,
         exp=subscription.expression,
         order=is_order,

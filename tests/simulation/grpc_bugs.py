@@ -1,0 +1,59 @@
+"""Deliberate bugs in what calls by gRPC make of pops, as :mod:`tests.simulation.pop_bugs` has them
+for the pops themselves."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from kerolox.broker.grpc import receiving
+from kerolox.broker.grpc.renewals import GIVEN_BACK_MS
+from kerolox.protocol.headers import AckMessageHeader, PopMessageHeader
+from tests.simulation.bugs import SeededBug, seeded
+from tests.simulation.patches import Patches
+
+GRPC_BUGS: dict[str, SeededBug] = {}
+_bug = functools.partial(seeded, GRPC_BUGS)
+
+
+@_bug(0)
+def messages_of_a_call_that_is_over_are_done(patches: Patches) -> None:
+    """They are acknowledged in place of being given back."""
+
+    def made(group: str, topic: str, receipt: Any, invisible_ms: int) -> Any:
+        if invisible_ms == GIVEN_BACK_MS:
+            return receiving.ack_command(group, topic, receipt)
+        return real(group, topic, receipt, invisible_ms)
+
+    real = receiving.change_command
+    patches.set(receiving, "change_command", made)
+
+
+@_bug(0)
+def all_attempts_are_one(patches: Patches) -> None:
+    """An ordered receive is taken for the one before, whose answer was lost."""
+
+    def header(**members: Any) -> Any:
+        return PopMessageHeader(**{**members, "attempt_id": "one"})
+
+    patches.set(receiving, "PopMessageHeader", header)
+
+
+@_bug(0)
+def acknowledgement_is_of_the_next_message(patches: Patches) -> None:
+    """The offset of a receipt is one too high."""
+
+    def header(**members: Any) -> Any:
+        return AckMessageHeader(**{**members, "offset": members["offset"] + 1})
+
+    patches.set(receiving, "AckMessageHeader", header)
+
+
+@_bug(11)
+def dead_letter_is_not_stored(patches: Patches) -> None:
+    """A message that is forwarded is done, and no dead letter."""
+
+    async def nothing(*_: Any) -> None:
+        pass
+
+    patches.set(receiving, "_send_dead_letter", nothing)
