@@ -15,7 +15,7 @@ from kerolox.store.timer.files import TimerStore
 from kerolox.store.timer.log import TimerUnit
 from kerolox.store.timer.machine import Timer
 from kerolox.store.timer.steps import PutResult
-from tests.simulation.bugs import NOT_STORED, SeededBug, seeded
+from tests.simulation.bugs import SeededBug, seeded
 from tests.simulation.patches import Patches
 
 TIMER_BUGS: dict[str, SeededBug] = {}
@@ -164,18 +164,6 @@ def slots_are_left_out_after_a_jump(patches: Patches) -> None:
             self.read_ms = self.write_ms
 
     patches.set(Timer, "move", move)
-
-
-@_bug(NOT_STORED)
-def wheel_of_another_length_counts(patches: Patches) -> None:
-    """Units before the check point are not read, though the wheel has lost them."""
-    real = TimerStore._read_wheel
-
-    def read_wheel(self: Any) -> bool:
-        real(self)
-        return True
-
-    patches.set(TimerStore, "_read_wheel", read_wheel)
 
 
 @_bug(2)
