@@ -14,7 +14,14 @@ from kerolox.errors import RemoteProtocolError
 from kerolox.message import MessageQueue
 from kerolox.properties import format_properties
 from kerolox.protocol.bodies import SubscriptionData
-from kerolox.protocol.codes import KEROLOX_KERNEL, KEROLOX_VERSION, RequestCode, software_text
+from kerolox.protocol.codes import (
+    DISK_FULL_MS,
+    KEROLOX_KERNEL,
+    KEROLOX_VERSION,
+    STORE_GROWTH,
+    RequestCode,
+    software_text,
+)
 from kerolox.protocol.headers import QueryConsumeQueueHeader
 
 if TYPE_CHECKING:
@@ -101,6 +108,12 @@ class BrokerRuntime:
     """Bytes of the log that are in no queue yet."""
     earliest_message_ms: int
     """When the oldest message was stored, since the epoch; -1: there is none."""
+    growth_per_second: float | None = None
+    """Bytes that the log grows by, over the last day or what the log has of it; None: the broker
+    does not tell, or has less than an hour of it."""
+    disk_full_ms: int | None = None
+    """When messages go before their time, or sends are refused, if they come as they did, since the
+    epoch. None: the broker does not tell; -1: never."""
     page_cache_lock_ms: int
     send_queue: PoolQueue
     pull_queue: PoolQueue
@@ -417,6 +430,8 @@ def _runtime(address: str, values: Mapping[str, str]) -> BrokerRuntime:
         queue_disk_ratio=texts.real("consumeQueueDiskRatio"),
         dispatch_behind_bytes=texts.whole("dispatchBehindBytes"),
         earliest_message_ms=texts.whole("earliestMessageTimeStamp"),
+        growth_per_second=texts.real(STORE_GROWTH) if STORE_GROWTH in values else None,
+        disk_full_ms=texts.whole(DISK_FULL_MS) if DISK_FULL_MS in values else None,
         page_cache_lock_ms=texts.whole("pageCacheLockTimeMills"),
         send_queue=texts.pool("send"),
         pull_queue=texts.pool("pull"),

@@ -226,6 +226,7 @@ class BrokerExposition:
                 ratio,
                 {"folder": folder},
             )
+        self._forecast_disk(families)
         families.gauge("kerolox_held_pulls", "Pulls that wait", stats.get("held_pulls", 0))
         families.gauge(
             "kerolox_transient_store_pool_bytes",
@@ -251,6 +252,21 @@ class BrokerExposition:
             ),
         ):
             families.histogram(name, text, LATENCY_ENDS_SECONDS, counts, total_us / 1_000_000)
+
+    def _forecast_disk(self, families: Families) -> None:
+        expected = self._parts.writing.cleaner.forecast(earliest_of_log(self._parts.store))
+        if expected.bytes_per_second is not None:
+            families.gauge(
+                "kerolox_store_growth_bytes_per_second",
+                "Bytes that the log grows by, over the last day or what the log has of it",
+                expected.bytes_per_second,
+            )
+        if expected.full_ms is not None:
+            families.gauge(
+                "kerolox_store_disk_full_timestamp_seconds",
+                "When the disk will be full at this rate, since the epoch",
+                expected.full_ms / 1_000,
+            )
 
     def _reserve_ms(self) -> int:
         earliest = earliest_of_log(self._parts.store)

@@ -40,6 +40,17 @@ def used_ratio(path: str) -> float:
     return -(-used * 100 // entire) / 100 if entire > 0 else -1.0
 
 
+def free_bytes(path: str, ratio: float) -> int:
+    """What may be written to the file system of a path until it is so full; -1: that can't be
+    told."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return -1
+    used = found.f_blocks - found.f_bfree
+    return max(int(((used + found.f_bavail) * ratio - used) * found.f_frsize), 0)
+
+
 @settings_dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionRules:
     """The settings of the same names."""
@@ -136,6 +147,13 @@ class Retention:
         """A disk is fuller than ``diskMaxUsedSpaceRatio``, or can't be examined."""
         is_unknown = self._log_ratio < 0 or self._queue_ratio < 0
         return is_unknown or self._is_beyond(self.rules.disk_max_used_ratio)
+
+    @property
+    def limit_ratio(self) -> float:
+        """How full a disk is when messages go before their time, or sends are refused."""
+        rules = self.rules
+        forced = rules.forcible_ratio if rules.clean_forcibly else 1.0
+        return min(forced, rules.warning_ratio)
 
     def plan(self, hour: int) -> CleanUp:
         """What the run at this hour of the day shall do; counts down the operator's runs."""

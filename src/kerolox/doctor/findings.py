@@ -32,6 +32,7 @@ _SEVERITIES: Mapping[Severity, str] = {
     Severity.WARNING: """
         tls-expires-soon ipv6-half address-families-differ routes-differ order-differs
         vip-port-closed versions-differ version-unsafe clock-off disk-cleaning disk-filling
+        disk-full-soon
         dispatch-behind sends-wait map-limit-low open-files-low broker-permission long-polling-off
         ha-heartbeats-rare settings-differ slave-behind group-offline group-paused dead-letters
         popped-for-long pops-behind fifo-not-in-order retries-dropped timer-behind timer-ahead

@@ -139,6 +139,8 @@ def _runtime(runtime: BrokerRuntime) -> dict[str, object]:
         "queue_disk_ratio": runtime.queue_disk_ratio,
         "earliest_message_ms": runtime.earliest_message_ms,
         "log_bytes": runtime.log_max_offset - runtime.log_min_offset,
+        "growth_bytes_per_second": runtime.growth_per_second,
+        "disk_full_ms": runtime.disk_full_ms,
         "dispatch_behind_bytes": runtime.dispatch_behind_bytes,
     }
 

@@ -41,6 +41,11 @@ KEROLOX_VERSION, KEROLOX_KERNEL = "keroloxVersion", "keroloxKernel"
 """Members of Kerolox's own in the answer to GET_BROKER_RUNTIME_INFO; the first is a property of a
 consumer in its answer to GET_CONSUMER_RUNNING_INFO, too."""
 
+STORE_GROWTH, DISK_FULL_MS = "storeGrowthBytesPerSecond", "diskFullForecastTimestamp"
+"""Members of Kerolox's own in the answer to GET_BROKER_RUNTIME_INFO: bytes a second that the log
+grows by, and when the disk will be full; -1: never at this rate. Without history both are not
+there."""
+
 GRPC_DENIED, GRPC_DENIED_MS = "grpcDenied", "grpcDeniedTimestamp"
 """Members of Kerolox's own in the answer to GET_BROKER_RUNTIME_INFO: whose call by gRPC access
 control denied last, and when."""

@@ -47,10 +47,12 @@ from kerolox.protocol.bodies import (
     encode_body,
 )
 from kerolox.protocol.codes import (
+    DISK_FULL_MS,
     GRPC_DENIED,
     GRPC_DENIED_MS,
     KEROLOX_KERNEL,
     KEROLOX_VERSION,
+    STORE_GROWTH,
     VERSION,
     Perm,
     RequestCode,
@@ -470,7 +472,12 @@ async def runtime_info(broker: Context, header: EmptyHeader, request: Request) -
         values[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = 0
     values["EndTransactionQueueSize"] = 0
     values["EndTransactionThreadPoolQueueCapacity"] = config.end_transaction_pool_queue_capacity
-    values["earliestMessageTimeStamp"] = earliest_of_log(broker.store)
+    earliest = earliest_of_log(broker.store)
+    values["earliestMessageTimeStamp"] = earliest
+    expected = broker.writing.cleaner.forecast(earliest)
+    if expected.bytes_per_second is not None:
+        values[STORE_GROWTH] = round(expected.bytes_per_second, 1)
+        values[DISK_FULL_MS] = -1 if expected.full_ms is None else expected.full_ms
     values["startAcceptSendRequestTimeStamp"] = config.start_accept_send_request_time_stamp
     buffers = store.transient_buffers
     values["remainTransientStoreBufferNumbs"] = INT_MAX if buffers < 0 else buffers

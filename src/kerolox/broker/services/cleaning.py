@@ -19,11 +19,13 @@ import time
 from collections.abc import Callable, Collection
 
 from kerolox.broker.config import BrokerConfig, BrokerSettings
+from kerolox.broker.disk_forecast import Forecast, Mark, forecast, marks_of
 from kerolox.broker.retention import (
     DELETE_FILES_MAX,
     CleanUp,
     Retention,
     RetentionRules,
+    free_bytes,
     used_ratio,
 )
 from kerolox.kernel.store import CleanedStore
@@ -79,6 +81,7 @@ class Cleaner:
     Args:
         set_writable: told False when the disk is too full for writes, True when it no longer is.
         ratio: how full the file system of a path is; tests give their own.
+        free: what may be written to it until it is so full.
     """
 
     def __init__(
@@ -88,12 +91,14 @@ class Cleaner:
         now_ms: Callable[[], int],
         set_writable: Callable[[bool], None],
         ratio: Callable[[str], float] = used_ratio,
+        free: Callable[[str, float], int] = free_bytes,
     ) -> None:
         self._settings = settings
         self._store = store
         self._now_ms = now_ms
         self._set_writable = set_writable
         self._ratio = ratio
+        self._free = free
         self.retention = Retention(retention_rules(settings.current))
         settings.subscribe(self._settings_changed)
         self._hanged: list[str] = []
@@ -182,6 +187,32 @@ class Cleaner:
             rules.disk_max_used_ratio * 100,
             forced if rules.clean_forcibly else "",
             rules.warning_ratio * 100,
+        )
+
+    def forecast(self, earliest_ms: int) -> Forecast:
+        """When the disks of the log will be full.
+
+        Args:
+            earliest_ms: when the first message of the log was stored; -1: there is none.
+        """
+        now = self._now_ms()
+        devices: dict[int, int] = {}
+        for folder in map(str, self._settings.current.log_folders):
+            free = self._free(folder, self.retention.limit_ratio)
+            if free < 0:
+                return Forecast()
+            devices[_device(folder)] = free
+        end = self._store.max_physical_offset
+        files = self._store.log_files()
+        marks = [Mark(earliest_ms, self._store.min_physical_offset)]
+        # The last file is written still.
+        marks += [Mark(_modified_ms(path), start + size) for path, start, size in files[:-1]]
+        return forecast(
+            marks_of(marks, end, now),
+            end,
+            now,
+            free_bytes=sum(devices.values()),
+            reserved_ms=self.retention.rules.file_reserved_ms,
         )
 
     # -- the periodic run ---------------------------------------------------------------------
@@ -350,6 +381,14 @@ class Cleaner:
                 on_deleted(topic)
                 await asyncio.sleep(0)
         return deleted
+
+
+def _device(path: str) -> int:
+    """The file system of a path; 0: that can't be told."""
+    try:
+        return os.stat(path).st_dev
+    except OSError:
+        return 0
 
 
 def _modified_ms(path: str) -> int:

@@ -26,6 +26,9 @@ DISK_WARNING_RATIO, DISK_CLEAN_RATIO, DISK_USED_PERCENT = 0.90, 0.85, 75.0
 (``diskSpaceWarningLevelRatio``), deletes before the time (``diskSpaceCleanForciblyRatio``), deletes
 whatever is old at any hour (``diskMaxUsedSpaceRatio``)."""
 
+DISK_FULL_SOON_MS = 7 * 24 * 3_600_000
+"""A disk that will be full within so long is told of."""
+
 DISPATCH_BEHIND_BYTES = 64 << 20
 SEND_WAITS_MS = 1_000
 FALL_BEHIND_BYTES = 256 << 20
@@ -162,6 +165,8 @@ def check_disks(snapshot: ClusterSnapshot) -> Iterator[Finding]:
     for each in snapshot.brokers:
         if each.runtime is not None:
             yield from disk_findings(each.node.address, each.runtime, each.settings or {})
+            now_ms = snapshot.now_ms + (each.clock_ahead_ms or 0)
+            yield from forecast_findings(each.node.address, each.runtime, now_ms)
 
 
 def disk_findings(
@@ -197,6 +202,21 @@ def disk_findings(
             " any hour (diskMaxUsedSpaceRatio)",
             room,
         )
+
+
+def forecast_findings(where: str, runtime: BrokerRuntime, now_ms: int) -> Iterator[Finding]:
+    """Of one broker, whose disk is not that full yet; ``now_ms``: by its own clock."""
+    full_ms = runtime.disk_full_ms
+    if full_ms is None or full_ms < 0 or full_ms - now_ms > DISK_FULL_SOON_MS:
+        return
+    rate = (runtime.growth_per_second or 0) / (1 << 20)
+    yield Finding(
+        "disk-full-soon",
+        where,
+        f"the log grows by {rate:.1f} MiB a second: its disk will be full in"
+        f" {duration_text(full_ms - now_ms)}, before what is old goes",
+        "make space or give it a larger disk, or keep messages for less long (fileReservedTime)",
+    )
 
 
 def check_load(snapshot: ClusterSnapshot) -> Iterator[Finding]:

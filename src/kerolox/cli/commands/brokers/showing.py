@@ -20,6 +20,7 @@ from kerolox.cli.rows import (
     time_column,
 )
 from kerolox.cli.values import percent_text, rate_text
+from kerolox.text import time_text
 
 if TYPE_CHECKING:
     from kerolox.admin import Admin, BrokerRuntime
@@ -116,6 +117,8 @@ def describe_command(address: str, everything: bool, output: str, name_server: s
         Column("logDiskRatio", "log's disk in use", text=percent_text),
         Column("queueDiskRatio", "queues' disk in use", text=percent_text),
         time_column("earliestMessageTimestamp", "oldest message"),
+        Column("growthBytesPerSecond", "log grows a second", text=_growth),
+        Column("diskFullTimestamp", "disk full", text=_full),
         Column("dispatchBehindBytes", "not in queues yet", text=_bytes),
         Column("putMsMax", "slowest send, ms"),
         Column("getMsMax", "slowest pull, ms"),
@@ -141,12 +144,24 @@ def _metrics(runtime: BrokerRuntime) -> dict[str, object]:
         "logDiskRatio": runtime.log_disk_ratio,
         "queueDiskRatio": runtime.queue_disk_ratio,
         "earliestMessageTimestamp": max(runtime.earliest_message_ms, 0),
+        "growthBytesPerSecond": runtime.growth_per_second,
+        "diskFullTimestamp": runtime.disk_full_ms,
         "dispatchBehindBytes": runtime.dispatch_behind_bytes,
         "putMsMax": runtime.put_ms_max,
         "getMsMax": runtime.get_ms_max,
         "sendsWaiting": runtime.send_queue.size,
         "pullsWaiting": runtime.pull_queue.size,
     }
+
+
+def _growth(value: object) -> str:
+    return "not known" if value is None else _bytes(value)
+
+
+def _full(value: object) -> str:
+    if not isinstance(value, int):
+        return "not known"
+    return time_text(value) if value >= 0 else "not at this rate"
 
 
 def _bytes(value: object) -> str:
