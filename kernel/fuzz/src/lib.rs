@@ -1,4 +1,4 @@
-//! What may be fed any bytes: chunks of a connection, records, a store whose files are damaged.
+//! What may be fed any bytes: chunks of a connection, also of HTTP/2, records, a store whose files are damaged.
 //!
 //! Each function takes the bytes of one try and panics when something that must hold does not.
 //! libFuzzer drives them by coverage (`targets/`, a nightly toolchain and `cargo install
@@ -22,6 +22,8 @@ use kerolox_core::columns::{Window, decode_columns, names};
 use kerolox_core::fast_path::{
     AccountRules, Connection, FRAME_BYTES_MAX, FastPath, Identity, Subscription,
 };
+use kerolox_core::http2::{Event, Http2Error, Limits, ServerSide};
+use kerolox_core::protocol::http2::{HEADER_BYTES_MAX, SLICE_FRAMES, STREAMS_MAX};
 use kerolox_core::record::{self, Parsed};
 use kerolox_core::{Marks, NewRecord, Settings, Store, Text};
 use tempfile::TempDir;
@@ -180,6 +182,76 @@ pub fn feed(data: &[u8]) {
             other.fast.store().lock().max_physical_offset()
         );
     });
+}
+
+/// Chunks of one HTTP/2 connection, split by [`CUT`]s. As one chunk and in their pieces they mean
+/// the same, get the same output and break the same rule. A third one answers each request; whatever
+/// comes, what it keeps is bounded.
+pub fn http2(data: &[u8]) {
+    let pieces: Vec<&[u8]> = data.split(|byte| *byte == CUT).collect();
+    let whole = pieces.concat();
+    let (mut events, mut events_of_pieces) = (Vec::new(), Vec::new());
+    let (output, error) = receive(&mut http2_side(), &[&whole], &mut |_, event| events.push(event));
+    let (output_of_pieces, error_of_pieces) =
+        receive(&mut http2_side(), &pieces, &mut |_, event| events_of_pieces.push(event));
+    assert_eq!(output, output_of_pieces);
+    assert_eq!(error, error_of_pieces);
+    // In one chunk a stream that began waits for the rest of its first frame.
+    let is_held = matches!(events_of_pieces.last(), Some(Event::Opened { is_ended: false, .. }));
+    if is_held && events.len() < events_of_pieces.len() {
+        events_of_pieces.pop();
+    }
+    assert_eq!(events, events_of_pieces);
+    let mut side = http2_side();
+    receive(&mut side, &pieces, &mut |side, event| {
+        let (Event::Opened { stream_id, is_ended: true, .. }
+        | Event::Received { stream_id, is_ended: true, .. }) = event
+        else {
+            return;
+        };
+        side.send_headers(stream_id, b"\x88", false);
+        side.send_data(stream_id, &vec![7; HTTP2_ANSWER_BYTES]);
+        side.send_trailers(stream_id, b"\x88");
+    });
+    let streams = side.stream_count();
+    assert!(streams <= STREAMS_MAX as usize);
+    assert!(side.kept_bytes() <= whole.len() + streams * HTTP2_ANSWER_BYTES);
+}
+
+const HTTP2_ANSWER_BYTES: usize = 70_000;
+
+fn http2_side() -> ServerSide {
+    ServerSide::new(Limits {
+        streams_max: STREAMS_MAX,
+        header_bytes_max: HEADER_BYTES_MAX,
+        slice_frames: SLICE_FRAMES,
+    })
+}
+
+/// Gives a connection chunks: its output, and what broke it.
+fn receive(
+    side: &mut ServerSide,
+    chunks: &[&[u8]],
+    take: &mut dyn FnMut(&mut ServerSide, Event),
+) -> (Vec<u8>, Option<Http2Error>) {
+    let mut error = None;
+    for chunk in chunks {
+        let mut data = *chunk;
+        while error.is_none() {
+            let mut events = Vec::new();
+            let received = side.receive(data, &mut events);
+            for event in events {
+                take(side, event);
+            }
+            data = &[];
+            match received {
+                Ok(true) => (),
+                Ok(false) => break,
+                Err(fault) => error = Some(fault),
+            }
+        }
+    }
+    (side.take_output(<[u8]>::to_vec), error)
 }
 
 /// The lengths of the frames that some answers are, in any order.

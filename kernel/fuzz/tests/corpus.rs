@@ -73,6 +73,11 @@ fn what_an_account_is_answered_everybody_would_be_without_accounts() {
 }
 
 #[test]
+fn http2_means_the_same_however_it_is_cut() {
+    replay("http2", kerolox_fuzz::http2);
+}
+
+#[test]
 fn records_are_read_or_refused() {
     replay("record", kerolox_fuzz::record);
 }
