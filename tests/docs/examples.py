@@ -8,7 +8,8 @@ for the cells of a notebook, ``<!-- test: shell -->`` for commands that share on
 (:mod:`tests.docs.shell`) with a test of their own, ``<!-- test: printed -->`` for lines that the
 block before it prints, the name of a library for what needs it, and ``<!-- test: rocketmq -->`` for
 what needs an official client of RocketMQ 5 (``tests/interop/test_grpc_clients.py``
-and ``test_grpc_guide.py``).
+and ``test_grpc_guide.py``), ``<!-- test: airflow -->`` for what needs Airflow
+(``tests/integrations/test_airflow_runs.py``).
 """
 
 from __future__ import annotations

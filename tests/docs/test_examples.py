@@ -50,7 +50,7 @@ REGISTRY = "http://registry:8081"
 """Of pages whose examples ask a schema registry."""
 
 OF_SPARK = ("spark", "lakehouse")
-ELSEWHERE = (*OF_SPARK, "notebook", "shell", "rocketmq")
+ELSEWHERE = (*OF_SPARK, "airflow", "notebook", "shell", "rocketmq")
 """Blocks that are not run with the others of their page."""
 HAS_LAKEHOUSE = all(find_spec(name) is not None for name in ("deltalake", "pyiceberg"))
 

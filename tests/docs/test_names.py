@@ -68,7 +68,8 @@ def used_in(code: str) -> list[object]:
 def examples() -> list[str]:
     """The code of all pages that runs without Spark."""
     blocks = [block for page in PAGES for block in blocks_of(page)]
-    return [b.code for b in blocks if b.language == "python" and b.needs != "spark"]
+    others = ("airflow", "spark")
+    return [b.code for b in blocks if b.language == "python" and b.needs not in others]
 
 
 @cache
