@@ -22,7 +22,7 @@ import msgspec
 from kerolox._pykernel import headers as fast_headers
 from kerolox.broker.grpc import answers, asking, checks, service
 from kerolox.filter import tags
-from kerolox.kernel import append, held_pulls, metrics, read, tables
+from kerolox.kernel import append, dedup, held_pulls, metrics, read, tables
 from kerolox.kernel import pops as kernel_pops
 from kerolox.kernel.delay_levels import DEFAULT_DELAY_LEVELS
 from kerolox.message import ITEM_END, NAME_END, PropertyKey
@@ -35,6 +35,7 @@ from kerolox.protocol.codes import (
     ResponseCode,
     SerializeType,
 )
+from kerolox.protocol.extensions import duplicates
 from kerolox.protocol.grpc import messages as pb
 from kerolox.protocol.headers import SEND_LONG_NAMES
 from kerolox.remoting.grpc import wire
@@ -173,6 +174,8 @@ def of_kernel() -> Iterator[tuple[str, str, str]]:
     yield "COLUMN_MS_MIN", "i64", grouped(read.COLUMN_MS_MIN)
     yield "COLUMN_MS_MAX", "i64", grouped(read.COLUMN_MS_MAX)
     yield "COMMITS_MAX", "usize", grouped(tables.COMMITS_MAX)
+    yield "DEDUP_KEYS_MAX", "usize", grouped(dedup.KEYS_MAX)
+    yield "DUPLICATE_FIELD", "&[u8]", f'b"{duplicates.DUPLICATE_FIELD}"'
     yield "GROUP_READS_MAX", "usize", grouped(metrics.GROUP_READS_MAX)
     ends = ", ".join(map(grouped, metrics.LATENCY_ENDS_MS))
     yield "LATENCY_ENDS_MS", f"[u64; {len(metrics.LATENCY_ENDS_MS)}]", f"[{ends}]"

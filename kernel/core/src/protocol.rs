@@ -47,6 +47,8 @@ pub const PASSED_OVER_MS: i64 = 5000;
 pub const COLUMN_MS_MIN: i64 = -9_214_560_000_000;
 pub const COLUMN_MS_MAX: i64 = 9_214_646_399_999;
 pub const COMMITS_MAX: usize = 65_536;
+pub const DEDUP_KEYS_MAX: usize = 1_000_000;
+pub const DUPLICATE_FIELD: &[u8] = b"duplicate";
 pub const GROUP_READS_MAX: usize = 200_000;
 pub const LATENCY_ENDS_MS: [u64; 14] =
     [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000, 30_000, 300_000, 3_600_000];

@@ -6,6 +6,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 /// The modules that state them.
 const VALUES: &str = "kerolox.kernel.values";
+const DEDUP: &str = "kerolox.kernel.dedup";
 const HTTP2: &str = "kerolox.kernel.http2";
 
 /// One kind of named tuple.
@@ -24,6 +25,7 @@ pub static HALF_RUN: Shape = Shape::new(VALUES, "HalfRun");
 pub static HALVES_ENDED: Shape = Shape::new(VALUES, "HalvesEnded");
 pub static STREAM_POSITION: Shape = Shape::new(VALUES, "StreamPosition");
 pub static RECOVERY_REPORT: Shape = Shape::new(VALUES, "RecoveryReport");
+pub static KEY_WINDOW: Shape = Shape::new(DEDUP, "KeyWindow");
 pub static OPENED: Shape = Shape::new(HTTP2, "Opened");
 pub static RECEIVED: Shape = Shape::new(HTTP2, "Received");
 pub static WAS_RESET: Shape = Shape::new(HTTP2, "WasReset");

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kerolox_core::fast_path::{
-    AccountRules, Commit, CopyRule, Encoding, FastCalls, FastPath, GroupStats, Identity, Lag,
-    Lease, LentCount, NO_SLOT, NewHold, NewLent, NewWait, Subscription, TimerRule,
+    AccountRules, Commit, CopyRule, Encoding, FastCalls, FastPath, GroupStats, Identity,
+    KeyProperty, Lag, Lease, LentCount, NO_SLOT, NewHold, NewLent, NewWait, Subscription,
+    TimerRule, WindowStats,
 };
 use kerolox_core::{BitFilter, Filter, QueuedValues, RecoveryReport};
 use pyo3::exceptions::{PyOverflowError, PyValueError};
@@ -17,8 +18,8 @@ use crate::errors::to_python;
 use crate::following::MasterStream;
 use crate::records::{self, checked_host};
 use crate::shapes::{
-    APPENDED, BATCH_APPENDED, COPIED, HALF_RUN, HALVES_ENDED, QUEUE_BOUNDS, READ, RECOVERY_REPORT,
-    counters,
+    APPENDED, BATCH_APPENDED, COPIED, HALF_RUN, HALVES_ENDED, KEY_WINDOW, QUEUE_BOUNDS, READ,
+    RECOVERY_REPORT, counters,
 };
 
 /// What one entry of `queue_properties` is.
@@ -259,6 +260,44 @@ impl Store {
         let host = checked_host(host)?;
         let done = self.fast.end_halves(first, count, commit, now_ms, host);
         HALVES_ENDED.make(py, (done.count, done.first_op, done.is_unnoted))
+    }
+
+    /// Give a topic a window of keys.
+    fn set_dedup(&self, topic: &str, window_ms: i64, by_keys: bool) {
+        let property = if by_keys { KeyProperty::Keys } else { KeyProperty::Unique };
+        self.fast.set_dedup(topic, (window_ms > 0).then_some((property, window_ms)));
+    }
+
+    /// How many keys all topics have together.
+    fn set_dedup_limit(&self, keys: usize) {
+        self.fast.set_dedup_limit(keys);
+    }
+
+    /// Where the first record with a key in the window is.
+    fn find_key(&self, topic: &str, key: &[u8]) -> i64 {
+        self.fast.find_key(topic, key).unwrap_or(-1)
+    }
+
+    /// Note keys with the physical offsets of their records.
+    #[allow(clippy::needless_pass_by_value)] // made from Python's sequence for this call
+    fn note_keys(&self, topic: &str, keys: Vec<(Bound<'_, PyBytes>, i64)>) {
+        let keys: Vec<(&[u8], i64)> =
+            keys.iter().map(|(key, offset)| (key.as_bytes(), *offset)).collect();
+        self.fast.note_keys(topic, &keys);
+    }
+
+    /// Take a key out of the window.
+    fn forget_key(&self, topic: &str, key: &[u8]) {
+        self.fast.forget_key(topic, key);
+    }
+
+    /// The windows of all topics that have one.
+    fn dedup_windows<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let windows = self.fast.dedup_windows();
+        let window = |each: WindowStats| {
+            KEY_WINDOW.make(py, (each.topic, each.keys, each.oldest_ms, each.cut))
+        };
+        windows.into_iter().map(window).collect()
     }
 
     /// Entries of a queue with the values of some properties of their records.

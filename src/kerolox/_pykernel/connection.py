@@ -292,6 +292,7 @@ class Connection:
                 or size + len(properties[0]) + shape.topic_size > free
                 or born_timestamp is None
                 or (has_accounts and not self._may_send(header, chunk, position, body, end))
+                or (shape.window is not None and not shape.window.take(properties[0], len(items)))
             ):
                 slow.append(chunk[position + 4 : end])
                 continue
@@ -301,19 +302,24 @@ class Connection:
                 shape.reconsume_times, chunk[body:end], stored,
             ))  # fmt: skip
             sends.append((shape, header, wait, position, end))
-        return index, self._store_run(items, sends, chunk, answers, slow) if items else 0
+        if not items:
+            return index, 0
+        places = store.append_chunk(items, self._born_host)
+        if store.tables.windows.touched:
+            store.tables.windows.settle([offset for offset, _ in places], store.files.now_ms())
+        return index, self._answer_run(places, items, sends, chunk, answers, slow)
 
-    def _store_run(
+    def _answer_run(
         self,
+        places: list[tuple[int, int]],
         items: list[ChunkItem],
         sends: list[_Send],
         chunk: bytes,
         answers: list[bytes],
         slow: list[bytes],
     ) -> int:
-        """Append the records of a run and answer; gives the bytes of answers."""
+        """Answer the sends of a run that were stored; gives the bytes of answers."""
         store = self._store
-        places = store.append_chunk(items, self._born_host)
         pending, now_ms = store.pending, store.files.clock_ms()
         is_on, waiting = pending.is_on, pending.count
         answered = 0
@@ -391,6 +397,12 @@ class Connection:
         items = _batch_items(chunk, body, end, properties[0], free, fixed)
         if items is None:
             return None
+        windows = store.tables.windows
+        if shape.window is not None and not all(
+            shape.window.take_any(text, index) for index, (_, _, text) in enumerate(items)
+        ):
+            windows.settle((), 0)
+            return None
         batch = Batch(
             shape.queue.topic_bytes,
             shape.queue.queue_id,
@@ -402,7 +414,9 @@ class Connection:
             items,
         )
         appended = store.appender.append_batch(batch)
-        if appended.status != PUT_OK:
+        is_stored = appended.status == PUT_OK
+        windows.settle(appended.physical_offsets if is_stored else (), store.files.now_ms())
+        if not is_stored:
             return None
         if store.pending.waits_for_disk:
             store.request_flush(appended.end_offset)

@@ -32,6 +32,7 @@ from kerolox._pykernel.lent import NothingLent
 from kerolox._pykernel.pending import PendingAnswers
 from kerolox._pykernel.properties import TimerRule
 from kerolox._pykernel.tables import Tables
+from kerolox.kernel.dedup import NO_RECORD, KeyWindow
 from kerolox.kernel.held_pulls import PASSED_OVER_MS
 from kerolox.kernel.metrics import GROUP_READS_MAX, Latencies, LatencyCounts, PutDurations
 from kerolox.kernel.settings import StoreSettings
@@ -139,6 +140,7 @@ class Store(NothingLent, MessageStore):
 
     def delete_topic(self, topic: str) -> None:
         self.tables.set_topic(topic, None)
+        self.tables.set_dedup(topic, 0, by_keys=False)
         self.tables.set_read_queues(topic, 0)
         self.ended.topics.add(topic)
         self._forget_reads(1, topic)
@@ -149,6 +151,38 @@ class Store(NothingLent, MessageStore):
     def set_timer(self, precision_ms: int, max_delay_ms: int, broker_name: str) -> None:
         rule = TimerRule(precision_ms, max_delay_ms, broker_name)
         self.tables.set_timer(rule if precision_ms > 0 else None)
+
+    def set_dedup(self, topic: str, window_ms: int, by_keys: bool) -> None:
+        self.tables.set_dedup(topic, window_ms, by_keys=by_keys)
+
+    def set_dedup_limit(self, keys: int) -> None:
+        self.tables.windows.keys_max = keys
+
+    def find_key(self, topic: str, key: bytes) -> int:
+        window = self.tables.windows.get(topic)
+        first = None if window is None else window.find(key)
+        data = None if first is None else self.lookup(first)
+        if window is None or first is None or data is None:
+            return NO_RECORD
+        is_over = store_time_of(data) <= self.files.now_ms() - window.window_ms
+        return NO_RECORD if is_over else first
+
+    def note_keys(self, topic: str, keys: Sequence[tuple[bytes, int]]) -> None:
+        window = self.tables.windows.get(topic)
+        if window is None:
+            return
+        for key, offset in keys:
+            data = self.lookup(offset)
+            if data is not None and self.find_key(topic, key) == NO_RECORD:
+                self.tables.windows.note(window, key, offset, store_time_of(data))
+
+    def forget_key(self, topic: str, key: bytes) -> None:
+        window = self.tables.windows.get(topic)
+        if window is not None:
+            window.forget(key)
+
+    def dedup_windows(self) -> list[KeyWindow]:
+        return self.tables.windows.all(self.files.now_ms())
 
     def half_runs(
         self, group: str, start: int, end: int, max_bytes: int
@@ -161,7 +195,7 @@ class Store(NothingLent, MessageStore):
     def end_halves(
         self, first: int, count: int, commit: bool, now_ms: int, host: bytes
     ) -> HalvesEnded:
-        has_queue = self.tables.has_read_queue
+        has_queue = self.tables.may_end_halves
         return halves.end_halves(self, first, count, commit, now_ms, host, has_queue)
 
     def queue_properties(

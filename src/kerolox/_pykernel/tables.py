@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kerolox._pykernel.answers import Identity, json_send_template, unique_key
+from kerolox._pykernel.dedup import Window, Windows
 from kerolox._pykernel.headers import (
     INT32_MAX,
     INT64_MAX,
@@ -79,6 +80,8 @@ class SendShape(NamedTuple):
     separator before it."""
     member: str = ""
     """The member that their answers have besides."""
+    window: Window | None = None
+    """Where their keys are looked for."""
 
 
 class PullShape(NamedTuple):
@@ -107,6 +110,7 @@ class Tables:
         """Of all topics, the slow ones too."""
         self._has_fast_halves = False
         self.timer: TimerRule | None = None
+        self.windows = Windows()
         self._groups: dict[str, int] = {}
         self._slow_groups: dict[str, int] = {}
         self._subscriptions: dict[str, dict[str, _Subscription]] = {}
@@ -123,6 +127,7 @@ class Tables:
         self._read_queues.clear()
         self._has_fast_halves = False
         self.timer = None
+        self.windows.clear()
         self._groups.clear()
         self._slow_groups.clear()
         self._subscriptions.clear()
@@ -159,9 +164,19 @@ class Tables:
         """Whether consumers read a queue of a topic."""
         return queue_id < self._read_queues.get(topic, 0)
 
+    def may_end_halves(self, topic: bytes, queue_id: int) -> bool:
+        """Whether halves for a queue may be committed in bulk, which looks for no keys."""
+        has_window = self.windows.get(topic.decode(errors="replace")) is not None
+        return not has_window and self.has_read_queue(topic, queue_id)
+
     def set_halves(self, fast: bool) -> None:
         """See ``HalfKernel.set_halves``."""
         self._has_fast_halves = fast
+        self.forget_shapes()
+
+    def set_dedup(self, topic: str, window_ms: int, *, by_keys: bool) -> None:
+        """See ``DedupKernel.set_dedup``."""
+        self.windows.set(topic, window_ms, by_keys=by_keys)
         self.forget_shapes()
 
     def set_timer(self, rule: TimerRule | None) -> None:
@@ -274,6 +289,8 @@ class Tables:
             queue_id,
             _real_text(fields.b, queue_id) if is_half else b"",
             "transactionId" if is_half else "",
+            # Of a transaction the commit counts.
+            None if is_half else self.windows.get(fields.b),
         )
         if len(self._send_shapes) >= SHAPES_MAX:
             self._send_shapes.clear()

@@ -280,6 +280,7 @@ class Broker:
                 self.parts.guards.accounts.load()
             if not start.role.current.is_slave:
                 # A slave's log has what its master writes.
+                await self.parts.writing.duplicates.rebuild()
                 await self.parts.writing.transactions.recover(self.recovery)
             self._cleanup.callback(self.parts.audit.close)
             feeder = partial(kernel.Connection, store)

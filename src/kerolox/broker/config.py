@@ -46,6 +46,7 @@ from kerolox.broker.unused_settings import UNUSED_KEYS, warn_of_other_places
 from kerolox.config import setting_keys
 from kerolox.errors import ConfigError
 from kerolox.filter.bloom import BloomFilter
+from kerolox.kernel.dedup import KEYS_MAX
 from kerolox.kernel.delay_levels import DEFAULT_DELAY_LEVELS, delay_levels_ms
 from kerolox.kernel.settings import StoreSettings
 from kerolox.observable import Observable
@@ -240,6 +241,10 @@ class BrokerConfig(TimerKeys):
     max_msgs_num_batch: int = field(default=64, metadata=LATER | _COUNT)
     message_delay_level: str = DEFAULT_DELAY_LEVELS
     enable_dleger_commit_log: bool = field(default=False, metadata={"key": "enableDLegerCommitLog"})
+
+    dedup_max_keys: int = field(default=KEYS_MAX, metadata=LIVE | {"min": 1, "max": 100_000_000})
+    """Keys that all topics with ``dedup.window.ms`` keep together, some 60 bytes each with the
+    native kernel and 250 with the Python one. With more of them the windows become shorter."""
 
     # -- dispatch ---------------------------------------------------------------------------
     enable_multi_dispatch: bool = False

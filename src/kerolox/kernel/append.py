@@ -125,7 +125,8 @@ class HalfKernel(Protocol):
         """End plain halves that follow each other, whatever was before: with ``commit`` the final
         message of each, behind it its op message, which is born at ``now_ms`` on ``host``. Stops
         before a half that is not plain, before one to commit whose topic is not in the table of
-        topics or has no such read queue, and when the store refuses one. Wakes held pulls."""
+        topics, has no such read queue or has a window of keys, and when the store refuses one.
+        Wakes held pulls."""
 
 
 class TimerKernel(Protocol):

@@ -11,6 +11,7 @@ from kerolox.kernel.append import (
     ReplicationKernel,
     TimerKernel,
 )
+from kerolox.kernel.dedup import DedupKernel
 from kerolox.kernel.files import StoreFiles, StoreRetention
 from kerolox.kernel.held_pulls import HeldPulls, OffsetWaits
 from kerolox.kernel.metrics import StoreMetrics
@@ -46,6 +47,7 @@ class StoreKernel(
     HalfKernel,
     CopyKernel,
     TimerKernel,
+    DedupKernel,
     ReplicationKernel,
     HeldPulls,
     OffsetWaits,

@@ -19,6 +19,16 @@ from kerolox.text import printable
 MESSAGE_TYPE = "message.type"
 """Attribute of a topic: the messages that it is for."""
 
+DEDUP_WINDOW = "dedup.window.ms"
+"""Attribute of a topic, Kerolox's own: for so long a message with a key that was stored is not
+stored again."""
+
+DEDUP_KEY = "dedup.key"
+"""The same: the property that is the key, of :class:`DedupKey`."""
+
+DEDUP_WINDOW_MS_MAX = 86_400_000
+"""A day."""
+
 ATTRIBUTES_FIELD = "attributes"
 """Member of a slave's request for the tables, and of our answer: who answers knows attributes, so
 what has none in the table has none."""
@@ -39,6 +49,32 @@ class TopicMessageType(StrEnum):
     """All of the others."""
     DELAY = "DELAY"
     NORMAL = "NORMAL"
+
+
+class DedupKey(StrEnum):
+    """Values of ``dedup.key``."""
+
+    UNIQ_KEY = "UNIQ_KEY"
+    """The id that a producer gives a message, and keeps over its tries."""
+    KEYS = "KEYS"
+    """All of the text of its keys."""
+
+
+class DedupRule(NamedTuple):
+    """What a topic does against messages that come twice."""
+
+    window_ms: int
+    by_keys: bool
+    """KEYS counts, not UNIQ_KEY."""
+
+
+def dedup_rule(attributes: Mapping[str, str] | None) -> DedupRule | None:
+    """The rule of a topic with these attributes; None: it stores what comes. Values that no request
+    can set, of a file, count as if they were not there."""
+    window = java_long((attributes or {}).get(DEDUP_WINDOW, ""))
+    if attributes is None or window is None or not 0 < window <= DEDUP_WINDOW_MS_MAX:
+        return None
+    return DedupRule(window, attributes.get(DEDUP_KEY) == DedupKey.KEYS)
 
 
 _TYPES = (
@@ -91,14 +127,14 @@ def _only(*values: str, of: tuple[str, ...]) -> Callable[[str], str | None]:
     return fault
 
 
-def _long(low: int) -> Callable[[str], str | None]:
-    """``LongRangeAttribute`` without an upper end."""
+def _long(low: int, high: int = LONG_MAX) -> Callable[[str], str | None]:
+    """``LongRangeAttribute``."""
 
     def fault(value: str) -> str | None:
         number = java_long(value)
         if number is None:
             return f'For input string: "{printable(value)}"'
-        return None if number >= low else f"value is not in range({low}, {LONG_MAX})"
+        return None if low <= number <= high else f"value is not in range({low}, {high})"
 
     return fault
 
@@ -108,8 +144,10 @@ TOPIC_ATTRIBUTES: Mapping[str, Attribute] = {
     "cleanup.policy": Attribute(_only("DELETE", of=("DELETE", "COMPACTION")), is_changeable=False),
     MESSAGE_TYPE: Attribute(_one_of(*TopicMessageType)),
     "reserve.time": Attribute(_long(-1)),
+    DEDUP_WINDOW: Attribute(_long(1, DEDUP_WINDOW_MS_MAX)),
+    DEDUP_KEY: Attribute(_one_of(*DedupKey)),
 }
-"""``TopicAttributes``. Batch queues and compaction are no part of Kerolox."""
+"""``TopicAttributes``, and Kerolox's own. Batch queues and compaction are no part of Kerolox."""
 
 GROUP_ATTRIBUTES: Mapping[str, Attribute] = {}
 """``SubscriptionGroupAttributes``: RocketMQ 5.3.3 knows none."""

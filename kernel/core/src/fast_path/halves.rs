@@ -179,6 +179,9 @@ fn end_halves(
         let Some((topic, queue_id)) = text.target else { break };
         if commit {
             let Ok(target) = target_of(state, core, &mut last, topic, queue_id) else { break };
+            if state.tables.topics[target.slot as usize].window.is_some() {
+                break;
+            }
             let Ok(stored) = core.append(target.queue, &final_of(&half, &text)) else { break };
             state.note_append(core, target.slot, queue_id, stored.tags_code);
         }

@@ -11,6 +11,7 @@ use std::ops::{Deref, DerefMut};
 use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
 
+use super::dedup::{Dedup, Window};
 use super::hold::List;
 use crate::state::Core;
 use crate::state::types::{QueueHandle, ReadOutcome};
@@ -63,6 +64,8 @@ pub struct Topic {
     pub read_queues: i32,
     pub write_queues: i32,
     pub queues: Vec<QueueSlot>,
+    /// Keys that it had lately, where it keeps them.
+    pub window: Option<Box<Window>>,
 }
 
 /// Which tags a group wants of a topic.
@@ -298,6 +301,8 @@ pub struct Tables {
     half_topic: Option<u32>,
     /// What makes sends for a moment fast.
     timer: Option<TimerRule>,
+    /// What the windows of all topics share.
+    pub dedup: Dedup,
     /// `diskFallRecorded`: keep how far behind the end of the log each read was.
     pub disk_fall_recorded: bool,
     /// The store's handle epoch of the cached handles.
@@ -418,6 +423,7 @@ impl Tables {
     /// Takes a topic out of the table, with what groups got of it.
     pub fn delete_topic(&mut self, name: &[u8]) {
         if let Some(slot) = self.topics.find(name, NO_SLOT) {
+            self.drop_window(slot);
             let topic = &mut self.topics[slot as usize];
             topic.present = false;
             topic.fast = false;

@@ -2,14 +2,17 @@
 //!
 //! Every function that declines leaves nothing behind, so that the frame can go to Python.
 
+use hashbrown::HashSet;
+
 use super::access::{Access, Request};
 use super::pending::Awaited;
+use super::policy::Tables;
 use super::state::State;
 use crate::protocol::{
     BATCH_ITEMS_MAX, FLAG_ONEWAY, FLAG_RESPONSE, HALF_QUEUE, NAME_BYTES_MAX, PERM_WRITE,
     PROPERTIES_BYTES_MAX, TIMER_QUEUE, TRANSACTION_MASK, TRANSACTION_PREPARED,
 };
-use crate::record::Text;
+use crate::record::{Marks, Text};
 use crate::state::Core;
 use crate::state::types::{BatchItem, NewBatch};
 use crate::wire::answer::{SendAnswer, base64_url, push_call_answer, push_decimal};
@@ -114,8 +117,33 @@ fn store(
     inspected: &Inspected<'_>,
     body: &[u8],
 ) -> Option<Stored> {
+    // Of a transaction the commit counts.
+    let is_looked_for = state.tables.topics[slot as usize].window.is_some() && !inspected.is_half;
+    let hash = if is_looked_for && !fields.batch {
+        let hash = state.tables.key_hash(slot, &inspected.marks);
+        if hash.is_some_and(|hash| state.tables.may_have_key(slot, hash)) {
+            return None;
+        }
+        hash
+    } else {
+        None
+    };
+    let is_batch = is_looked_for && fields.batch;
+    if is_batch && !has_new_keys(&mut state.batch.hashes, &state.tables, slot, inspected, body) {
+        return None;
+    }
     let place = place(state, core.now_ms(), slot, fields, inspected)?;
     let stored = append(state, core, sender, place, fields, inspected, body)?;
+    if let Some(hash) = hash {
+        state.tables.note_key(slot, hash, stored.start, stored.store_timestamp);
+    } else if is_batch {
+        let State { tables, batch, .. } = state;
+        for (hash, offset) in batch.hashes.iter().zip(&batch.physical_offsets) {
+            if let Some(hash) = hash {
+                tables.note_key(slot, *hash, *offset, stored.store_timestamp);
+            }
+        }
+    }
     state.flush_wanted = state.flush_wanted.max(stored.end);
     state.answered_puts += 1;
     Some(stored)
@@ -203,6 +231,30 @@ struct Stored {
     /// Physical offset after the last record.
     end: i64,
     queue_offset: i64,
+    store_timestamp: i64,
+}
+
+/// Whether the topic had none of the keys of a batch, nor the batch one twice; `hashes` gets those
+/// of its messages.
+fn has_new_keys(
+    hashes: &mut Vec<Option<u64>>,
+    tables: &Tables,
+    slot: u32,
+    inspected: &Inspected<'_>,
+    body: &[u8],
+) -> bool {
+    hashes.clear();
+    // What the batch says counts for each of its messages, which would all have one key.
+    if tables.key_hash(slot, &inspected.marks).is_some() {
+        return false;
+    }
+    let Some(items) = batch_items(body, &[]) else { return false };
+    let hash_of =
+        |item: &BatchItem<'_>| tables.key_hash(slot, &Marks::scan(item.properties.parts[0]));
+    hashes.extend(items.iter().map(hash_of));
+    let known = hashes.iter().flatten();
+    let mut seen = HashSet::with_capacity(items.len());
+    known.into_iter().all(|hash| seen.insert(*hash) && !tables.may_have_key(slot, *hash))
 }
 
 /// Slot of the topic and the queue that a send is stored in: its own, those of half messages, or
@@ -273,6 +325,7 @@ fn append(
             start: appended.physical_offset,
             end: appended.end_offset(),
             queue_offset: appended.queue_offset,
+            store_timestamp: appended.store_timestamp,
         });
     }
     properties::batch_suffix(inspected.whole, &identity.cluster_item, &mut batch.suffix);
@@ -285,7 +338,12 @@ fn append(
     for index in 0..state.batch.tags_codes.len() {
         state.note_append(core, slot, queue_id, state.batch.tags_codes[index]);
     }
-    Some(Stored { start: 0, end: appended.end_offset, queue_offset: appended.queue_offset })
+    Some(Stored {
+        start: 0,
+        end: appended.end_offset,
+        queue_offset: appended.queue_offset,
+        store_timestamp: appended.store_timestamp,
+    })
 }
 
 /// The items of a batch body; None when it is malformed or holds nothing.

@@ -31,6 +31,8 @@ pub struct BatchBuffers {
     /// `TIMER_OUT_MS` of the last message for a moment.
     pub out_ms: i64,
     pub physical_offsets: Vec<i64>,
+    /// Of the keys of its messages, for a topic with a window.
+    pub hashes: Vec<Option<u64>>,
     pub tags_codes: Vec<i64>,
 }
 

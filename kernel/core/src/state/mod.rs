@@ -175,6 +175,12 @@ impl Core {
         self.now_ms
     }
 
+    /// The time that the next record gets: the clock's, or that of the last record where the clock
+    /// was set back.
+    pub fn store_now_ms(&self) -> i64 {
+        self.now_ms.max(self.last_timestamp)
+    }
+
     /// Milliseconds since the guard was taken.
     pub fn elapsed_ms(&self) -> i64 {
         self.shared.now_ms() - self.now_ms

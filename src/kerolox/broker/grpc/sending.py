@@ -25,6 +25,7 @@ from kerolox.message import MessageId, encode_properties, java_hash
 from kerolox.protocol.bodies import TopicConfig
 from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.extensions.duplicates import DUPLICATE_FIELD
 from kerolox.protocol.grpc import messages as pb
 from kerolox.protocol.headers import EndTransactionHeader, RecallMessageHeader, SendMessageHeader
 from kerolox.protocol.names import AUTO_CREATE_TOPIC
@@ -158,6 +159,8 @@ def _entry(broker_name: str, message: pb.Message, answer: RemotingCommand) -> pb
     if system.message_type == pb.TRANSACTION:
         physical = MessageId.parse(fields["msgId"]).physical_offset
         entry.transaction_id = HalfPlace(physical, entry.offset, broker_name).transaction_id
+    if fields.get(DUPLICATE_FIELD) and is_stored:
+        entry.status.message = "duplicate: the topic had a message with this key, at this offset"
     handle = fields.get(RECALL_HANDLE_FIELD)
     if handle:
         entry.recall_handle = handle

@@ -39,6 +39,12 @@ from kerolox.protocol.codes import (
     RequestCode,
     ResponseCode,
 )
+from kerolox.protocol.extensions.duplicates import (
+    DUPLICATE_FIELD,
+    DUPLICATES_FIELD,
+    DuplicatePlace,
+    encode_places,
+)
 from kerolox.protocol.headers import SendBackHeader, SendMessageHeader
 from kerolox.protocol.names import (
     DLQ_PREFIX,
@@ -117,16 +123,31 @@ async def send_message(broker: Context, header: SendMessageHeader, request: Requ
         code = code_of(broker, put)
     except BrokerError as error:
         return Reply(error.code, error.remark, fields)
+    return Reply(code, None, {**_stored_at(broker, put, queue_id), **more, **fields})
+
+
+def _stored_at(broker: Context, put: Put, queue_id: int) -> dict[str, object]:
+    """Where the messages of a send are. Those that the topic had are where their first ones are:
+    ``duplicate`` says so, of a batch with which messages, and the queue and offset of each. The
+    queue and offset of the answer are those of the first message that was stored now."""
     identifiers = [
         MessageId(*unpack_host(broker.identity.store_host), offset).text
         for offset in put.physical_offsets
     ]
-    done = {
-        "msgId": ",".join(identifiers),
-        "queueId": queue_id,
-        "queueOffset": put.queue_offset,
-    }
-    return Reply(code, None, {**done, **more, **fields})
+    done: dict[str, object] = {"queueId": queue_id, "queueOffset": put.queue_offset}
+    known = [(number, first) for number, first in enumerate(put.firsts) if first is not None]
+    for number, first in known:
+        identifiers[number] = first.message_id
+    if put.is_duplicate:
+        done = {"queueId": known[0][1].queue_id, "queueOffset": known[0][1].queue_offset}
+    if known:
+        done[DUPLICATE_FIELD] = str(put.is_duplicate).lower()
+    if len(put.firsts) > 1:
+        places = (
+            DuplicatePlace(number, each.queue_id, each.queue_offset) for number, each in known
+        )
+        done[DUPLICATES_FIELD] = encode_places(places)
+    return {"msgId": ",".join(identifiers), **done}
 
 
 async def checked_topic(
@@ -225,12 +246,16 @@ async def _store_one(
         is_told = bool(key) and not length_fault("", key)
         put = await broker.writing.transactions.prepare(record)
         return put, {"transactionId": key} if is_told else {}
+    record.is_once = dead_letters is None
     put = await broker.writing.writer.put(record)
-    if record.topic != TIMER_TOPIC or request.command.code == RequestCode.SEND_BATCH_MESSAGE:
+    properties = record.properties if record.topic == TIMER_TOPIC else None
+    if put.firsts and put.firsts[0] is not None:
+        properties = put.firsts[0].properties
+    if properties is None or request.command.code == RequestCode.SEND_BATCH_MESSAGE:
         return put, {}
     from kerolox.store.timer.recall import handle_of
 
-    handle = handle_of(record.properties, broker.config.broker_name)
+    handle = handle_of(properties, broker.config.broker_name)
     if handle is None or length_fault("", handle.unique_key):
         return put, {}
     return put, {RECALL_HANDLE_FIELD: handle.encode()}
@@ -252,6 +277,8 @@ async def _store_batch(
     if _is_half_batch(record):
         _check_transactions(broker)
         await broker.writing.transactions.make_half(record)
+    else:
+        record.is_once = True
     common = encode_properties(record.properties).encode()
     items: list[tuple[int, bytes, bytes]] = []
     position = 0

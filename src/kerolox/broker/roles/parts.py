@@ -150,6 +150,7 @@ class RoleParts:
         await self._reconcile_tables(complete_below, offsets_below)
         self.base.role.replace(role_of(record, self.base.config))
         self.writing.transactions.forget()
+        await self.writing.duplicates.rebuild()
         self.writing.gate.hold(False)
         await self.writing.transactions.recover(self._end_of_log())
         await self._renew_and_announce()

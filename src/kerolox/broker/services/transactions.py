@@ -459,6 +459,7 @@ class Transactions:
         record.properties = {k: v for k, v in half.properties.items() if k not in hidden}
         record.sys_flag |= MessageSysFlag.TRANSACTION_COMMIT
         record.prepared_transaction_offset = half.commit_log_offset
+        record.is_once = True
         return record
 
 

@@ -19,6 +19,7 @@ from kerolox.broker.base import Base
 from kerolox.broker.config import BrokerConfig, BrokerSettings
 from kerolox.broker.errors import system_error
 from kerolox.broker.role import BrokerRole
+from kerolox.broker.services.duplicates import Duplicates, First
 from kerolox.broker.services.timed_puts import TimedPuts
 from kerolox.broker.tables.filters import FilterTable
 from kerolox.kernel.append import Durability
@@ -136,6 +137,8 @@ class NewRecord:
     sys_flag: int = 0
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
+    is_once: bool = False
+    """A topic that had its key lately does not store it again."""
 
     @property
     def delay_level(self) -> int:
@@ -185,6 +188,13 @@ class Put(NamedTuple):
     queue_offset: int = 0
     refused: Refused | None = None
     """Why a message for a moment is not stored."""
+    firsts: Sequence[First | None] = ()
+    """Of each message, the earlier one whose place its answer names; empty: all are stored."""
+
+    @property
+    def is_duplicate(self) -> bool:
+        """No message of it was stored: the topic had them all."""
+        return bool(self.firsts) and all(self.firsts)
 
     @property
     def is_stored(self) -> bool:
@@ -249,6 +259,7 @@ class RecordWriter:
         base: Base,
         filters: FilterTable,
         timed: TimedPuts,
+        duplicates: Duplicates,
         gate: WriteGate,
         slaves: Slaves,
         *,
@@ -262,6 +273,7 @@ class RecordWriter:
         self._store = base.store
         self._filters = filters
         self._timed = timed
+        self._duplicates = duplicates
         self._gate = gate
         self._on_delayed = on_delayed
         self._now_ms = base.now_ms
@@ -348,6 +360,12 @@ class RecordWriter:
             return Unflushed(Put(PutMessageStatus.SERVICE_NOT_AVAILABLE))
         if len(record.body) > self._max_message_size:
             return Unflushed(Put(PutMessageStatus.MESSAGE_ILLEGAL))
+        topic, key = record.topic, b""
+        if record.is_once:
+            key = self._duplicates.key_of(topic, record.properties)
+            first = self._duplicates.find(topic, key) if key else None
+            if first is not None:
+                return self._answered(topic, [first], record)
         refused = self._timed.place(record)
         if refused is not None:
             return Unflushed(_refused(refused))
@@ -376,14 +394,33 @@ class RecordWriter:
             return Unflushed(Put(PutMessageStatus(status)))
         if record.topic == SCHEDULE_TOPIC:
             self._on_delayed(record.queue_id, size)
+        if key:
+            self._duplicates.note(topic, ((key, physical_offset),))
+        elif PropertyKey.TIMER_DELETES in record.properties:
+            self._duplicates.taken_back(topic, record.properties)
         done = Put(PutMessageStatus.PUT_OK, (physical_offset,), queue_offset)
         return Unflushed(done, physical_offset + size, record.waits_for_flush)
+
+    def _answered(self, topic: str, firsts: Sequence[First | None], record: NewRecord) -> Unflushed:
+        """The result of messages that the topic had: those are waited for as for their own."""
+        known = [first for first in firsts if first is not None]
+        self._duplicates.answered[topic] += len(known)
+        offsets = [first.physical_offset for first in known]
+        done = Put(PutMessageStatus.PUT_OK, offsets, known[0].queue_offset, firsts=firsts)
+        end_offset = max(first.end_offset for first in known)
+        return Unflushed(done, end_offset, record.waits_for_flush)
 
     async def _put_batch(self, record: NewRecord, items: Sequence[tuple[int, bytes, bytes]]) -> Put:
         if not self._gate.writable:
             return Put(PutMessageStatus.SERVICE_NOT_AVAILABLE)
         if record.sys_flag & TRANSACTION_MASK or record.delay_level > 0:
             return Put(PutMessageStatus.MESSAGE_ILLEGAL)
+        topic = record.topic
+        check = _BatchKeys(self._duplicates, topic, items) if record.is_once else None
+        if check is not None and check.firsts:
+            items = check.fresh
+            if not items:
+                return await self.flushed(self._answered(topic, check.all_firsts(()), record))
         given = record.properties
         refused = self._timed.place(record)
         if refused is not None:
@@ -407,7 +444,20 @@ class RecordWriter:
         if status != PutMessageStatus.PUT_OK:
             return Put(PutMessageStatus(status))
         done = Put(PutMessageStatus.PUT_OK, offsets, queue_offset)
+        if check is not None:
+            done = self._with_firsts(done, check, topic)
         return await self._flushed(done, end_offset, record.waits_for_flush)
+
+    def _with_firsts(self, done: Put, check: _BatchKeys, topic: str) -> Put:
+        """The result of a batch of which the fresh messages were stored."""
+        self._duplicates.note(topic, check.noted(done.physical_offsets))
+        if not check.firsts:
+            return done
+        firsts = check.all_firsts(done.physical_offsets)
+        self._duplicates.answered[topic] += len(check.firsts)
+        fresh = iter(done.physical_offsets)
+        offsets = [each.physical_offset if each else next(fresh) for each in firsts]
+        return done._replace(physical_offsets=offsets, firsts=firsts)
 
     def _bit_map(self, topic: str, property_text: str) -> bytes:
         if not self._filters.needs_bit_map(topic):
@@ -466,6 +516,49 @@ class RecordWriter:
         if await self._slaves.wait(end_offset):
             return PutMessageStatus.PUT_OK
         return PutMessageStatus.FLUSH_SLAVE_TIMEOUT
+
+
+class _BatchKeys:
+    """Which messages of a batch its topic has, or the batch itself before them.
+
+    Attributes:
+        fresh: the items that are to be stored.
+        firsts: by number of the others, the message that the topic had; None: one of the batch.
+    """
+
+    def __init__(
+        self, duplicates: Duplicates, topic: str, items: Sequence[tuple[int, bytes, bytes]]
+    ) -> None:
+        self._duplicates = duplicates
+        self._count = len(items)
+        self._places: dict[bytes, int] = {}
+        """Keys of fresh items, with their numbers among these."""
+        self._within: dict[int, bytes] = {}
+        self.fresh: list[tuple[int, bytes, bytes]] = []
+        self.firsts: dict[int, First | None] = {}
+        for number, item in enumerate(items):
+            key = duplicates.key_of(topic, decode_properties(str(item[2], errors="replace")))
+            if key in self._places:
+                self.firsts[number] = None
+                self._within[number] = key
+                continue
+            first = duplicates.find(topic, key) if key else None
+            if first is not None:
+                self.firsts[number] = first
+                continue
+            if key:
+                self._places[key] = len(self.fresh)
+            self.fresh.append(item)
+
+    def noted(self, offsets: Sequence[int]) -> list[tuple[bytes, int]]:
+        """The keys of the fresh items, which are stored at these places."""
+        return [(key, offsets[place]) for key, place in self._places.items()]
+
+    def all_firsts(self, offsets: Sequence[int]) -> list[First | None]:
+        """Of each item of the batch the message that was stored instead of it."""
+        for number, key in self._within.items():
+            self.firsts[number] = self._duplicates.first_at(offsets[self._places[key]])
+        return [self.firsts.get(number) for number in range(self._count)]
 
 
 def _refused(why: Refused) -> Put:

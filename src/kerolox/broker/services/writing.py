@@ -7,6 +7,7 @@ from collections.abc import Callable
 from kerolox.broker.base import Base
 from kerolox.broker.services.bulk_ends import BulkEnds
 from kerolox.broker.services.cleaning import Cleaner
+from kerolox.broker.services.duplicates import Duplicates
 from kerolox.broker.services.filtered_pull import Arrivals
 from kerolox.broker.services.schedule import DelaySchedule
 from kerolox.broker.services.timed_puts import TimedPuts
@@ -35,8 +36,15 @@ class Writing:
         self.gate = WriteGate(settings, base.role, store, now_ms)
         self.cleaner = Cleaner(settings, store, now_ms, self.gate.set_writable)
         timed = TimedPuts(base, tables.topics)
+        self.duplicates = Duplicates(base, tables.topics)
         self.writer = RecordWriter(
-            base, tables.filters, timed, self.gate, slaves, on_delayed=on_delayed
+            base,
+            tables.filters,
+            timed,
+            self.duplicates,
+            self.gate,
+            slaves,
+            on_delayed=on_delayed,
         )
         self.timer = TimerService(base, tables, self.gate, self.writer, timed, arrivals)
         self.schedule = DelaySchedule(

@@ -25,7 +25,7 @@ from kerolox.broker.tables.json_file import (
 )
 from kerolox.errors import BrokerError, MessageIllegalError
 from kerolox.kernel.store import StoreKernel
-from kerolox.protocol.attributes import TopicMessageType, types_taken
+from kerolox.protocol.attributes import DedupRule, TopicMessageType, dedup_rule, types_taken
 from kerolox.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
 from kerolox.protocol.codes import Perm
 from kerolox.protocol.java_numbers import INT_MAX
@@ -62,6 +62,9 @@ TOPIC_BYTES = 400
 
 ATTRIBUTE_BYTES = 8
 """What an attribute takes in the file besides its name and value: an indent, ``:`` and ``,``."""
+
+
+NO_DEDUP = DedupRule(0, by_keys=False)
 
 
 def check_topic_name(topic: str) -> None:
@@ -114,6 +117,8 @@ class TopicTable:
         """Topics whose messages get bit maps, which only the slow path can calculate."""
         self._timer_rule = (0, 0, "")
         self._on_change = on_change
+        self.on_deleted: Callable[[str], object] = lambda topic: None
+        """Called with each topic that is deleted."""
         self.file = JsonFile(settings.current.config_folder / "topics.json", self.snapshot)
         settings.subscribe(self._settings_changed)
 
@@ -274,6 +279,15 @@ class TopicTable:
         if new != known:
             self.put(new)
 
+    def dedup_rule(self, topic: str) -> DedupRule | None:
+        """What a topic does against messages that come twice; None: nothing. Nor does any where
+        the store has a transient pool: what waits there can't be read."""
+        known = self._topics.get(topic)
+        if known is None or known.attributes is None:
+            return None
+        has_pool = self._settings.current.transient_store_pool_enable
+        return None if has_pool else dedup_rule(known.attributes)
+
     def is_durable(self, topic: str) -> bool:
         """A crash would not forget the topic; until then its sends are slow and wait."""
         return topic not in self._not_durable
@@ -352,6 +366,7 @@ class TopicTable:
             return False
         self._count(old, -1)
         self._store.delete_topic(topic)
+        self.on_deleted(topic)
         if topic == HALF_TOPIC:
             self.push_halves()
         if topic == TIMER_TOPIC:
@@ -426,6 +441,8 @@ class TopicTable:
             normal=is_fast and TopicMessageType.NORMAL in taken,
             fifo=is_fast and TopicMessageType.FIFO in taken,
         )
+        rule = self.dedup_rule(name) or NO_DEDUP
+        self._store.set_dedup(name, rule.window_ms, rule.by_keys)
         if name == HALF_TOPIC:
             self.push_halves()
         if name == TIMER_TOPIC:
