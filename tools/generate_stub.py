@@ -43,6 +43,7 @@ from kerolox.codec.python_answers import PullAnswer
 from kerolox.codec.python_rows import RowColumns, RowIds, RowRules, TextColumn
 from kerolox.codec.sending import BatchOwner, OpenSend, QueueRotation, SendBatch, SendFuture
 from kerolox.kernel.choice import ColumnBuffers, OddBody, TopicChoice
+from kerolox.kernel.dedup import KeyWindow
 from kerolox.kernel.feed import FedMembers
 from kerolox.kernel.http2 import Http2Event
 from kerolox.kernel.metrics import LatencyCounts

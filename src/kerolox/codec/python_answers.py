@@ -61,10 +61,12 @@ class _Answer(msgspec.Struct, Generic[_Fields], gc=False, kw_only=True):
 
 
 class _SendFields(msgspec.Struct, gc=False, kw_only=True):
-    """The members of an answer to a send; all others have no meaning."""
+    """The members of an answer to a send; all others have no meaning. One that names a duplicate is
+    no fast-path answer: its result says more."""
 
     region: str = msgspec.field(default=DEFAULT_REGION, name=PropertyKey.MSG_REGION)
     trace_on: str = msgspec.field(default="", name=PropertyKey.TRACE_ON)
+    duplicate: str = ""
     msgId: str
     queueId: str
     queueOffset: str
@@ -98,7 +100,7 @@ def send_answer(header: bytes) -> SendAnswer | None:
         queue_id = _QUEUE_IDS.get(fields.queueId)
         if queue_id is None:
             queue_id = int(fields.queueId)
-        if answer.code != _STORED or not answer.flag & FLAG_RESPONSE:
+        if answer.code != _STORED or not answer.flag & FLAG_RESPONSE or fields.duplicate:
             return None
         return (
             answer.opaque,

@@ -1,7 +1,7 @@
 //! Answers of brokers that say where a message is stored.
 
 use super::answer::{answer, digits, is_readable};
-use crate::protocol::{property, response};
+use crate::protocol::{DUPLICATE_FIELD, property, response};
 use crate::wire::frame::Frame;
 use crate::wire::json::Json;
 use crate::wire::numbers::{integer, long};
@@ -135,16 +135,18 @@ fn plain_ascii(data: &[u8]) -> Option<&[u8]> {
 
 fn read<'a>(frame: &Frame<'a>) -> Option<(Sent<'a>, Spans)> {
     let (mut queue_id, mut queue_offset, mut message_id) = (None, None, None);
-    let (mut region, mut is_traced) = ("", true);
+    let (mut region, mut is_traced, mut is_plain) = ("", true, true);
     let answer = answer(frame, |name, value| match name {
         b"queueId" => queue_id = Some(value),
         b"queueOffset" => queue_offset = Some(value),
         b"msgId" => message_id = Some(value),
         property::MSG_REGION => region = value,
         property::TRACE_ON => is_traced = value != "false",
+        // Its result says more.
+        DUPLICATE_FIELD => is_plain = false,
         _ => {}
     })?;
-    if answer.code != i32::from(response::SUCCESS) {
+    if answer.code != i32::from(response::SUCCESS) || !is_plain {
         return None;
     }
     let (queue_id, queue_offset, message_id) = (queue_id?, queue_offset?, message_id?);

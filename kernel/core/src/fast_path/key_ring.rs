@@ -1,4 +1,4 @@
-//! Hashes of keys in the order of time, each found with one look at memory.
+//! Hashes of keys in the order of time, each found with one read of memory.
 //!
 //! The ring has what is known of each key, and forgets the oldest. Beside it is a table of buckets,
 //! a line of the processor's cache each, with the numbers of keys. A number tells by itself whether
@@ -16,7 +16,7 @@ const BUCKETS_MIN: usize = 4;
 const BUCKETS_FILLED_MAX: usize = 1 << 13;
 
 const PAGE: usize = 4_096;
-/// Places in the table are random: with small pages each would cost another look at memory.
+/// Places in the table are random: with small pages each would cost another read of memory.
 const HUGE_PAGE: usize = 2 << 20;
 
 /// What is known of a key.

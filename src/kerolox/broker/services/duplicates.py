@@ -1,6 +1,6 @@
 """Messages that a topic had lately: found by their keys, noted, and read back from the log.
 
-The kernel keeps the keys (:class:`~kerolox.kernel.dedup.DedupKernel`) and looks at sends of the
+The kernel keeps the keys (:class:`~kerolox.kernel.dedup.DedupKernel`) and examines sends of the
 fast path. Here is what the slow path asks, and how a master that starts gets its windows again.
 """
 

@@ -100,6 +100,40 @@ def check_body(body: bytes, *, bytes_max: int) -> None:
         raise MessageRejectedError(f"the body has {len(body)} bytes; the limit is {bytes_max}")
 
 
+DEDUP_KEY_BYTES_MAX = 255
+"""As many as an id may have."""
+
+
+def checked_key(dedup_key: str | None) -> str:
+    """The key by which a broker knows a message again; empty: it has none. MessageRejectedError: it
+    is no text, empty, longer than 255 bytes, or has characters that no property may have."""
+    if dedup_key is None:
+        return ""
+    if not isinstance(dedup_key, str) or not dedup_key:
+        raise MessageRejectedError(f"dedup_key is {printable(repr(dedup_key))}; it must be a text")
+    check_encodable(dedup_key, "dedup_key", MessageRejectedError)
+    if len(dedup_key.encode()) > DEDUP_KEY_BYTES_MAX:
+        raise MessageRejectedError(
+            f"dedup_key has {len(dedup_key.encode())} bytes; the limit is {DEDUP_KEY_BYTES_MAX}"
+        )
+    if not dedup_key.isprintable() or "," in dedup_key:
+        # The ids of a batch are joined by commas.
+        raise MessageRejectedError(
+            f"dedup_key {printable(dedup_key)!r} has a comma or a character that is not printable"
+        )
+    return dedup_key
+
+
+def checked_keys(dedup_keys: Sequence[str] | None, count: int) -> list[str]:
+    """The keys of a batch of so many messages, none or one for each. MessageRejectedError: another
+    number of them, or one that can't be a key."""
+    if dedup_keys is None:
+        return []
+    if isinstance(dedup_keys, str) or len(dedup_keys) != count:
+        raise MessageRejectedError(f"{count} messages, and dedup_keys are not as many")
+    return [checked_key(key) for key in dedup_keys]
+
+
 def check_delay_level(level: object, *, level_max: int) -> None:
     """Refuse by a MessageRejectedError what is no whole number from 0 to ``level_max``. A broker
     itself takes any: it delays by its highest level where one is too high, and not at all where one

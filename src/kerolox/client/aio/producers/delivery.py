@@ -101,13 +101,17 @@ class Delivery:
         queue: MessageQueue | None,
         limit: TimeLimit,
         tries: Tries | None = None,
+        *,
+        is_keyed: bool = False,
     ) -> SendResult:
         """Send until it is stored; one iteration of this loop is the whole send when nothing fails.
-        ``tries`` are those that were made already. KeroloxError: it is not stored, or nobody knows.
+        ``tries`` are those that were made already. ``is_keyed``: it has a key by which its broker
+        knows it again, so that it is tried again there. KeroloxError: it is not stored, or nobody
+        knows.
         """
         loop_time = asyncio.get_running_loop().time
         if tries is None:
-            tries = self._new_tries(queue)
+            tries = self._new_tries(None if is_keyed else queue)
         self.begin()
         try:
             while not tries.is_over:
@@ -120,6 +124,8 @@ class Delivery:
                 if pause and not await self._pause(pause):
                     tries.failed(ClientClosedError("the producer was closed between two tries"))
                     break
+                if is_keyed and tries.brokers:  # Another broker may have its name now.
+                    plan = await self._renewed(cluster, plan, outgoing.topic, limit)
                 start = loop_time()
                 tries.brokers.append(target.broker_name)
                 try:

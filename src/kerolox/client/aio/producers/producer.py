@@ -14,8 +14,9 @@ import secrets
 import time
 import uuid
 from asyncio import Future
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import TYPE_CHECKING, cast
 
 from kerolox import clock
@@ -33,7 +34,7 @@ from kerolox.client.core.delays import Duration, timing
 from kerolox.client.core.life import SENDS_SECONDS_MAX
 from kerolox.client.core.namespaces import with_namespace
 from kerolox.client.core.routes import publish_queues
-from kerolox.client.core.sending.queue_choice import LatencyFaults, OrderingKey
+from kerolox.client.core.sending.queue_choice import LatencyFaults, OrderingKey, queue_by_key
 from kerolox.client.core.sending.request_reply import check_reply, reply_topic
 from kerolox.client.core.sending.send import (
     SendHeader,
@@ -49,6 +50,8 @@ from kerolox.client.core.validate import (
     check_message,
     check_producer_group,
     check_ways,
+    checked_key,
+    checked_keys,
 )
 from kerolox.codec.choice import send_codec
 from kerolox.codec.sending import OpenSend
@@ -216,6 +219,7 @@ class Producer(Client):
         deliver_after: Duration | None = None,
         deliver_at: datetime | None = None,
         round_up: bool = False,
+        dedup_key: str | None = None,
         timeout_ms: int | None = None,
     ) -> SendResult:
         """Send a message and wait until it is stored.
@@ -227,10 +231,12 @@ class Producer(Client):
             ordering_key: one queue for all of a key (:func:`select_by_hash`).
             deliver_after, deliver_at: seconds or ``timedelta`` until it comes, or the moment.
             round_up: at brokers without a timer (4.x) take the next longer delay level.
+            dedup_key: its id (``UNIQ_KEY``), by which a topic with ``dedup.window.ms`` stores it
+                once. It has one queue as with ``ordering_key``, and is retried there.
             timeout_ms: limit of route, connection and retries together; None: ``send_timeout_ms``.
 
         Returns:
-            Where it was stored; its status tells how safely.
+            Where it was stored, now or before (``is_duplicate``); its status tells how safely.
 
         Raises:
             MessageRejectedError, TopicRouteNotFoundError: illegal, or no broker takes its topic.
@@ -241,11 +247,15 @@ class Producer(Client):
         if not is_plain or round_up is not False:
             check_ways(queue, selector, round_up, timeout_ms)
         try:
-            if deliver_after is not None or deliver_at is not None:
-                limit = self._time_limit(timeout_ms)
-                message = await self._timed(message, deliver_after, deliver_at, round_up, limit)
+            is_later = deliver_after is not None or deliver_at is not None
+            if is_later or dedup_key is not None:
+                limit, key = self._time_limit(timeout_ms), checked_key(dedup_key)
+                if is_later:
+                    message = await self._timed(message, deliver_after, deliver_at, round_up, limit)
+                if key and queue is None and selector is None and ordering_key is None:
+                    ordering_key = key
                 queue, selector = self._chosen(message, queue, selector, ordering_key)
-                return await self._send(message, queue, selector, limit)
+                return await self._send(message, queue, selector, limit, key)
             if ordering_key is not None or selector is not None:
                 queue, selector = self._chosen(message, queue, selector, ordering_key)
             sender = self._topic_senders.get(message.topic)
@@ -277,6 +287,7 @@ class Producer(Client):
         deliver_after: Duration | None = None,
         deliver_at: datetime | None = None,
         round_up: bool = False,
+        dedup_key: str | None = None,
         timeout_ms: int | None = None,
     ) -> Future[SendResult]:
         """As :meth:`send`, without waiting for it; arguments and errors are the same.
@@ -297,7 +308,7 @@ class Producer(Client):
             or round_up is not False
         ):
             check_ways(queue, selector, round_up, timeout_ms)
-        is_now = deliver_after is None and deliver_at is None
+        is_now = deliver_after is None and deliver_at is None and dedup_key is None
         if is_now and selector is None and ordering_key is None:
             try:
                 sender = self._topic_senders.get(message.topic)
@@ -321,6 +332,7 @@ class Producer(Client):
                 deliver_after=deliver_after,
                 deliver_at=deliver_at,
                 round_up=round_up,
+                dedup_key=dedup_key,
                 timeout_ms=timeout_ms,
             )
         )
@@ -380,15 +392,18 @@ class Producer(Client):
         queue: MessageQueue | None,
         selector: QueueSelector | None,
         limit: TimeLimit,
+        dedup_key: str = "",
     ) -> SendResult:
         """Send on the slow path, which is complete."""
         cluster = self._sending_cluster(message)
-        outgoing = await self._preparation.outgoing(message)
+        outgoing = await self._preparation.outgoing(message, dedup_key)
         topic = outgoing.topic
         plan = self._plans.get(topic) or await self._plans.make(cluster, topic, limit)
         if selector is not None:
             queue = self._preparation.selected(selector, plan, message)
-        return await self._delivery.deliver(cluster, plan, outgoing, queue, limit)
+        return await self._delivery.deliver(
+            cluster, plan, outgoing, queue, limit, is_keyed=bool(dedup_key)
+        )
 
     async def send_oneway(
         self,
@@ -503,6 +518,7 @@ class Producer(Client):
         messages: Iterable[Message],
         *,
         queue: MessageQueue | None = None,
+        dedup_keys: Sequence[str] | None = None,
         timeout_ms: int | None = None,
     ) -> SendResult:
         """Send messages of one topic in one request; they are stored next to each other.
@@ -511,6 +527,8 @@ class Producer(Client):
             messages: all of one topic, in all at most ``message_bytes_max`` bytes
                 (:meth:`send_batches` cuts a longer list).
             queue: where to; such a send is not retried.
+            dedup_keys: of each message its ``dedup_key`` of :meth:`send`. The first one decides on
+                the queue, so send the same batch again. ``duplicates`` says which were there.
             timeout_ms: time limit, retries included; None: ``send_timeout_ms``.
 
         Returns:
@@ -527,7 +545,8 @@ class Producer(Client):
             self._sending_cluster(message)
         limit = self._time_limit(timeout_ms)
         now_ms, next_id = clock.now_ms(), self._ids.next
-        outgoing = outgoing_batch(batch, [next_id(now_ms) for _ in batch])
+        keys = checked_keys(dedup_keys, len(batch))
+        outgoing = outgoing_batch(batch, keys or [next_id(now_ms) for _ in batch])
         if self._namespace:
             outgoing = in_namespace(outgoing, self._namespace)
         if len(outgoing.body) > self.settings.message_bytes_max:
@@ -537,7 +556,11 @@ class Producer(Client):
             )
         topic = outgoing.topic
         plan = self._plans.get(topic) or await self._plans.make(cluster, topic, limit)
-        return await self._delivery.deliver(cluster, plan, outgoing, queue, limit)
+        if keys and queue is None:
+            queue = queue_by_key(plan.chooser.queues, keys[0])
+        return await self._delivery.deliver(
+            cluster, plan, outgoing, queue, limit, is_keyed=bool(keys)
+        )
 
     async def send_batches(
         self,
@@ -545,6 +568,7 @@ class Producer(Client):
         *,
         queue: MessageQueue | None = None,
         bytes_max: int = BATCH_BYTES_MAX,
+        dedup_keys: Sequence[str] | None = None,
         timeout_ms: int | None = None,
     ) -> list[SendResult]:
         """Send any number of messages of one topic in as many batches as they need.
@@ -555,6 +579,7 @@ class Producer(Client):
             messages: all of one topic; a single one that is larger than a batch goes alone.
             queue: where to; such sends are not retried. Without it each batch has its own.
             bytes_max: most bytes of a batch; ``message_bytes_max`` where that is less.
+            dedup_keys: of each message, as of :meth:`send_batch`.
             timeout_ms: time limit of each batch, retries included; None: ``send_timeout_ms``.
 
         Returns:
@@ -571,9 +596,13 @@ class Producer(Client):
             self._sending_cluster(message)
         bytes_max = min(bytes_max, self.settings.message_bytes_max)
         batches = list(split_batches(all_messages, bytes_max=bytes_max))
-        return await send_in_order(
-            batches, lambda batch: self.send_batch(batch, queue=queue, timeout_ms=timeout_ms)
-        )
+        keys = iter(checked_keys(dedup_keys, len(all_messages)) or ())
+
+        def send(batch: list[Message]) -> Coroutine[object, None, SendResult]:
+            of_it = list(islice(keys, len(batch))) if dedup_keys is not None else None
+            return self.send_batch(batch, queue=queue, dedup_keys=of_it, timeout_ms=timeout_ms)
+
+        return await send_in_order(batches, send)
 
     async def request(
         self,

@@ -19,6 +19,7 @@ from kerolox.client.core.checking import checked
 from kerolox.client.core.failures import note_failure, notify_failure
 from kerolox.client.core.hooks import EndTransactionContext, run_hooks
 from kerolox.client.core.namespaces import with_namespace, without_namespace
+from kerolox.client.core.sending.queue_choice import queue_by_key
 from kerolox.client.core.sending.send import OutgoingMessage, SendResult, SendStatus
 from kerolox.client.core.sending.transaction import (
     Half,
@@ -27,6 +28,7 @@ from kerolox.client.core.sending.transaction import (
     end_request,
     half_message,
 )
+from kerolox.client.core.validate import checked_key
 from kerolox.errors import KeroloxError, MessageRejectedError
 from kerolox.message import Message, MessageExt, decode_properties
 from kerolox.protocol.codes import RequestCode
@@ -85,7 +87,12 @@ class TransactionProducer(Producer):
         self._check_slots = asyncio.Semaphore(self.settings.transaction_concurrency)
 
     async def send_in_transaction(
-        self, message: Message, execute: LocalTransaction, *, timeout_ms: int | None = None
+        self,
+        message: Message,
+        execute: LocalTransaction,
+        *,
+        dedup_key: str | None = None,
+        timeout_ms: int | None = None,
     ) -> TransactionResult:
         """Send a half message, run the local transaction, and tell the broker how it ended.
 
@@ -94,6 +101,8 @@ class TransactionProducer(Producer):
             execute: the local transaction. It runs only if the half was stored safely; else the
                 message is rolled back. What it raises is raised here, after the broker has heard
                 that the outcome is unknown.
+            dedup_key: as of :meth:`send`. The commit counts: a topic that has a message with the
+                key drops this one then.
             timeout_ms: time limit of the send, retries included; None: ``send_timeout_ms``.
 
         Returns:
@@ -104,7 +113,7 @@ class TransactionProducer(Producer):
             BrokerError, RemotingError, TopicRouteNotFoundError: as :meth:`send`; the local
                 transaction did not run.
         """
-        outgoing, sent = await self._send_half(message, timeout_ms)
+        outgoing, sent = await self._send_half(message, timeout_ms, dedup_key)
         state = TransactionState.ROLLBACK
         remark = f"the half message is stored, but {sent.status.value}"
         try:
@@ -118,7 +127,9 @@ class TransactionProducer(Producer):
             await self._end(outgoing, sent, state, remark)
         return TransactionResult(sent, state)
 
-    def transaction(self, message: Message, *, timeout_ms: int | None = None) -> Transaction:
+    def transaction(
+        self, message: Message, *, dedup_key: str | None = None, timeout_ms: int | None = None
+    ) -> Transaction:
         """A block of code as the local transaction of a message.
 
         At its begin the half message is sent. At its end the message is committed. After an
@@ -134,6 +145,7 @@ class TransactionProducer(Producer):
 
         Args:
             message: what to send; it can't be delayed.
+            dedup_key: as of :meth:`send_in_transaction`.
             timeout_ms: time limit of the send, retries included; None: ``send_timeout_ms``.
 
         Raises:
@@ -142,19 +154,24 @@ class TransactionProducer(Producer):
             ClientError: at the begin: the half was not stored as safely as wanted, and is rolled
                 back; the block does not run.
         """
-        return Transaction(lambda: self._send_half(message, timeout_ms), self._end)
+        return Transaction(lambda: self._send_half(message, timeout_ms, dedup_key), self._end)
 
     async def _send_half(
-        self, message: Message, timeout_ms: int | None
+        self, message: Message, timeout_ms: int | None, dedup_key: str | None
     ) -> tuple[OutgoingMessage, SendResult]:
         if message.delay_level:
             raise MessageRejectedError("a message of a transaction can't be delayed")
         cluster = self._sending_cluster(message)
         limit = self._time_limit(timeout_ms)
-        outgoing = half_message(await self._preparation.outgoing(message), self.group)
+        key = checked_key(dedup_key)
+        outgoing = half_message(await self._preparation.outgoing(message, key), self.group)
         topic = outgoing.topic
         plan = self._plans.get(topic) or await self._plans.make(cluster, topic, limit)
-        return outgoing, await self._delivery.deliver(cluster, plan, outgoing, None, limit)
+        queue = queue_by_key(plan.chooser.queues, key) if key else None
+        sent = await self._delivery.deliver(
+            cluster, plan, outgoing, queue, limit, is_keyed=bool(key)
+        )
+        return outgoing, sent
 
     async def _end(
         self, outgoing: OutgoingMessage, sent: SendResult, state: TransactionState, remark: str

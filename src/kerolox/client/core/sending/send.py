@@ -27,6 +27,12 @@ from kerolox.message import (
 from kerolox.protocol.codes import FLAG_ONEWAY, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.compression import COMPRESSION_MASK, CompressionType, compress_body
+from kerolox.protocol.extensions.duplicates import (
+    DUPLICATE_FIELD,
+    DUPLICATES_FIELD,
+    DuplicatePlace,
+    decode_places,
+)
 from kerolox.protocol.names import DEFAULT_REGION, PROPERTIES_BYTES_MAX, RETRY_PREFIX
 from kerolox.protocol.recall_handles import RECALL_HANDLE_FIELD
 from kerolox.protocol.records import encode_batch
@@ -96,23 +102,58 @@ class SendResult(NamedTuple):
         else empty."""
         return ""
 
+    @property
+    def is_duplicate(self) -> bool:
+        """It was not stored again: its topic had a message with its key within its window
+        (``dedup.window.ms``), and this says where that is. Of a batch: all of it."""
+        return False
 
-class TimedSendResult(SendResult):
-    """That of a message which waits for its moment."""
+    @property
+    def duplicates(self) -> tuple[DuplicatePlace, ...]:
+        """Of a batch: which of its messages were not stored again, and where the first ones are."""
+        return ()
 
-    _handle: str
+
+class DetailedSendResult(SendResult):
+    """One of which the broker said more: its message waits for its moment, or was there before."""
+
+    _handle: str = ""
+    _is_duplicate: bool = False
+    _places: tuple[DuplicatePlace, ...] = ()
 
     @classmethod
-    def of(cls, result: SendResult, handle: str) -> TimedSendResult:
-        """The result with the handle that the broker gave."""
+    def of(cls, result: SendResult, fields: Mapping[str, str]) -> SendResult:
+        """The result with what the broker's answer says besides; the same where it says nothing.
+        ValueError: a part is malformed."""
+        handle, duplicate = fields.get(RECALL_HANDLE_FIELD, ""), fields.get(DUPLICATE_FIELD)
+        if not handle and duplicate is None:
+            return result
         made = cls(*result)
-        made._handle = handle
+        made._handle, made._is_duplicate = handle, duplicate == "true"
+        made._places = tuple(decode_places(fields.get(DUPLICATES_FIELD, "")))
         return made
 
     @property
     def recall_handle(self) -> str:
         """See :class:`SendResult`."""
         return self._handle
+
+    @property
+    def is_duplicate(self) -> bool:
+        """See :class:`SendResult`."""
+        return self._is_duplicate
+
+    @property
+    def duplicates(self) -> tuple[DuplicatePlace, ...]:
+        """See :class:`SendResult`."""
+        return self._places
+
+    def at(self, place: DuplicatePlace) -> SendResult:
+        """That of one message of a batch which was not stored again."""
+        queue = self.queue._replace(queue_id=place.queue_id)
+        made = type(self)(*self)._replace(queue=queue, queue_offset=place.queue_offset)
+        made._is_duplicate = True
+        return made
 
 
 class OutgoingMessage(NamedTuple):
@@ -351,19 +392,18 @@ def send_result(
         if queue_id != queue.queue_id:
             queue = queue._replace(queue_id=queue_id)
         offset_message_id, queue_offset = fields["msgId"], int(fields["queueOffset"])
+        result = SendResult(
+            status,
+            message_id or offset_message_id,
+            offset_message_id,
+            queue,
+            queue_offset,
+            fields.get(PropertyKey.MSG_REGION) or DEFAULT_REGION,
+            fields.get(PropertyKey.TRACE_ON) != "false",
+        )
+        return DetailedSendResult.of(result, fields)
     except (KeyError, ValueError) as error:
         raise RemoteProtocolError(f"send response of {address} is malformed: {error!r}") from None
-    result = SendResult(
-        status,
-        message_id or offset_message_id,
-        offset_message_id,
-        queue,
-        queue_offset,
-        fields.get(PropertyKey.MSG_REGION) or DEFAULT_REGION,
-        fields.get(PropertyKey.TRACE_ON) != "false",
-    )
-    handle = fields.get(RECALL_HANDLE_FIELD)
-    return TimedSendResult.of(result, handle) if handle else result
 
 
 BATCH_COUNT_MAX = 1_000
@@ -399,10 +439,13 @@ def shares(result: SendResult, message_ids: Sequence[str]) -> list[SendResult]:
         )
     status, _, _, queue, first, region, is_traced = result
     make = tuple.__new__
-    return [
-        make(
-            SendResult,
-            (status, message_id, offset_id, queue, first + index, region, is_traced),
-        )
-        for index, (message_id, offset_id) in enumerate(zip(message_ids, offset_ids, strict=True))
-    ]
+    found: list[SendResult] = []
+    known = {place.number: place for place in result.duplicates}
+    for index, (message_id, offset_id) in enumerate(zip(message_ids, offset_ids, strict=True)):
+        # What was stored now is stored next to each other.
+        offset = first + index - sum(number < index for number in known) if known else first + index
+        share = make(SendResult, (status, message_id, offset_id, queue, offset, region, is_traced))
+        if index in known:
+            share = DetailedSendResult(*share).at(known[index])
+        found.append(share)
+    return found
