@@ -40,7 +40,7 @@ FRESH_MAX = 50_000
 SHOWN_LINES = 60
 FAILED_MAX = 20
 """After so many failing seeds a run ends."""
-KINDS = ("mixed", "drawn", "popped", "timed", "by_grpc")
+KINDS = ("mixed", "drawn", "popped", "timed", "by_grpc", "deduped")
 """Scenarios: all, or members that pull, groups that pop, messages for a moment."""
 STATE = ROOT / ".cache" / "simulation.json"
 HASH_SEED = "PYTHONHASHSEED"
@@ -153,13 +153,20 @@ def find_bugs(names: list[str], options: argparse.Namespace) -> int:
 def find_bug(name: str, first: int, count: int) -> tuple[int, str] | None:
     """The first seed that finds a bug, and what it says."""
     from tests.simulation.bugs import BUGS
+    from tests.simulation.dedup_bugs import DEDUP_BUGS
     from tests.simulation.grpc_bugs import GRPC_BUGS
     from tests.simulation.pop_bugs import POP_BUGS
     from tests.simulation.run import run_seed
-    from tests.simulation.scenario import by_grpc, drawn, popped, timed
+    from tests.simulation.scenario import by_grpc, deduped, drawn, popped, timed
     from tests.simulation.timer_bugs import TIMER_BUGS
 
-    tables = ((BUGS, drawn), (POP_BUGS, popped), (TIMER_BUGS, timed), (GRPC_BUGS, by_grpc))
+    tables = (
+        (BUGS, drawn),
+        (POP_BUGS, popped),
+        (TIMER_BUGS, timed),
+        (GRPC_BUGS, by_grpc),
+        (DEDUP_BUGS, deduped),
+    )
     known = {each: (kind, bugs[each].install) for bugs, kind in tables for each in bugs}
     kind, install = known[name]
     for seed in range(first, first + count):

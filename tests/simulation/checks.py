@@ -17,7 +17,7 @@ a slave is promoted     ASYNC_MASTER: what it did not have. SYNC_MASTER: nothing
 from __future__ import annotations
 
 import struct
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -122,6 +122,7 @@ def check(history: History, cluster: Any) -> list[str]:
     for part in (
         check_sends(history, contents),
         check_transactions(history, contents),
+        check_once(history, contents),
         check_received(history, contents),
         check_order(history, contents),
         check_popped(history, contents),
@@ -332,6 +333,19 @@ def check_transactions(history: History, contents: Contents) -> list[str]:
         halves = [kept for kept in contents.by_topic[HALF_TOPIC][sent.key] if not kept.is_copy]
         if len(copies) > len(halves) and not _lost_anything(history):
             faults.append(f"{_named(sent)} was committed {len(copies)} times: {copies}")
+    return faults
+
+
+def check_once(history: History, contents: Contents) -> list[str]:
+    """With a window of keys a broker stores no message twice that a producer sent again. What is
+    delivered later may come twice after a crash, as ever."""
+    faults = []
+    has_window = history.stores_once and not history.has_pool
+    for sent in history.sent if has_window else ():
+        copies = Counter(kept.broker for kept in contents.by_topic[sent.topic].get(sent.key, []))
+        twice = [broker for broker, count in copies.items() if count > 1]
+        if sent.kind != DELAYED and not sent.is_timed and twice:
+            faults.append(f"{_named(sent)} is stored more than once by {', '.join(twice)}")
     return faults
 
 

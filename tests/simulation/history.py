@@ -236,6 +236,8 @@ class History:
     role: str = "ASYNC_MASTER"
     is_quiet: bool = False
     """No fault befell anything."""
+    stores_once: bool = False
+    """Topics have a window of keys."""
     has_failing_syncs: bool = False
     """Some disk fails to sync at some time."""
     kinds: frozenset[str] = frozenset()

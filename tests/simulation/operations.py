@@ -16,6 +16,7 @@ from kerolox.protocol.codes import MASTER_ID
 from kerolox.protocol.pop import pop_retry_topic
 from tests.simulation.cluster import BROKER_PORT, DiedError
 from tests.simulation.history import PROMOTED, Event, Narrowed, Reset, Rewind
+from tests.simulation.scenario import ONCE
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Node
@@ -112,7 +113,10 @@ class Operator:
         self._deleted(topic, now())
         if again:
             queues = self._run.scenario.topics[topic]
-            await self._run_command(lambda admin: admin.create_topic(topic, queues=queues))
+            attributes = ONCE if self._run.scenario.stores_once else None
+            await self._run_command(
+                lambda admin: admin.create_topic(topic, queues=queues, attributes=attributes)
+            )
             self._history.gone_topics.discard(topic)
             self._widened[topic] += 1
             self._deleted(topic, now())

@@ -34,7 +34,7 @@ from tests.simulation.loop import SimulatedLoop
 from tests.simulation.operations import Operator
 from tests.simulation.patches import Patches
 from tests.simulation.rest import unrest_of
-from tests.simulation.scenario import FAULT_SECONDS, Scenario, drawn
+from tests.simulation.scenario import FAULT_SECONDS, ONCE, Scenario, drawn
 from tests.simulation.threads import Threads
 from tests.simulation.trace import LINES_MAX, Trace
 from tests.simulation.workload import HELLO_TOPIC, ConsumerRun, PopRun, ProducerRun
@@ -77,6 +77,7 @@ class Run:
         self.loop = loop
         self.trace = trace
         self.history = History(scenario.flush, scenario.role)
+        self.history.stores_once = scenario.stores_once
         # On a slow link a send may need longer than its producer waits.
         self.history.is_quiet = not scenario.faults and scenario.latency_seconds < 0.01
         kinds = {fault.kind for fault in scenario.faults}
@@ -202,7 +203,12 @@ class Run:
     async def _put_topics(self, table: TopicTable) -> None:
         for topic, queues in {**self.scenario.topics, HELLO_TOPIC: 1}.items():
             table.put(
-                TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues)
+                TopicConfig(
+                    topic_name=topic,
+                    read_queue_nums=queues,
+                    write_queue_nums=queues,
+                    attributes=ONCE if self.scenario.stores_once else None,
+                )
             )
         await table.persist()
 

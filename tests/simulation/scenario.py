@@ -134,7 +134,12 @@ class Scenario:
     jitter_seconds: float = 0.000_2
     window_bytes: int = 64 * 1024
     cut_probability: float = 0.1
+    stores_once: bool = False
+    """Its topics have a window of keys."""
 
+
+ONCE = {"dedup.window.ms": "86400000"}
+"""Attributes of topics that store no key twice."""
 
 GRPC_PORT = 8081
 POP_SECONDS = 3.0
@@ -174,6 +179,21 @@ def drawn(seed: int) -> Scenario:
     _draw_faults(scenario, chance)
     # A generator of its own, as faults that are added draw from it and change no others.
     _draw_changes(scenario, random.Random(f"changes-{seed}"))
+    return scenario
+
+
+def deduped(seed: int) -> Scenario:
+    """That of the seed, whose topics store no key twice; connections are reset again and again, so
+    that producers send again what is stored."""
+    scenario = drawn(seed)
+    scenario.stores_once = True
+    chance = random.Random(f"deduped-{seed}")
+    producers = [plan.name for plan in scenario.producers]
+    brokers = [f"broker-{number}" for number in range(scenario.masters)]
+    for _ in range(chance.randrange(5, 15)):
+        node, other = chance.choice(brokers), chance.choice(producers)
+        scenario.faults.append(Fault(chance.uniform(0.0, 6.0), "reset", node, other))
+    scenario.faults.sort(key=lambda fault: fault.at)
     return scenario
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.bugs import NOT_STORED, SeededBug, plant
+from tests.simulation.dedup_bugs import DEDUP_BUGS
 from tests.simulation.grpc_bugs import GRPC_BUGS
 from tests.simulation.pop_bugs import POP_BUGS
 from tests.simulation.run import run_seed
@@ -19,6 +20,7 @@ from tests.simulation.scenario import (
     Scenario,
     by_grpc,
     copies_left_behind,
+    deduped,
     drawn,
     popped,
     quiet,
@@ -137,6 +139,16 @@ def test_a_bug_in_the_timer_is_found(bug: str) -> None:
 def test_pops_and_the_timer_take_the_same_course(kind: Callable[[int], Scenario]) -> None:
     once, again = (run_seed(2, scenario=kind) for _ in range(2))
     assert (again.digest, again.steps) == (once.digest, once.steps)
+
+
+@pytest.mark.parametrize("bug", DEDUP_BUGS)
+def test_a_bug_in_the_windows_of_keys_is_found(bug: str) -> None:
+    assert _is_found(DEDUP_BUGS[bug], deduped)
+
+
+@pytest.mark.parametrize("seed", sorted({bug.seed for bug in DEDUP_BUGS.values()}))
+def test_topics_store_no_key_twice(seed: int) -> None:
+    assert run_seed(seed, scenario=deduped).faults == []
 
 
 def _is_found(bug: SeededBug, kind: Callable[[int], Scenario]) -> bool:

@@ -97,6 +97,7 @@ class BrokerExposition:
         if not self._parts.role.current.is_slave:
             # A slave has its master's, and both together would count them twice.
             await self._measure_dead_letters(families, slices)
+            await self._measure_duplicates(families, slices)
             await self._measure_paused(families, slices)
             await self._measure_pops(families, slices)
 
@@ -390,6 +391,33 @@ class BrokerExposition:
 
             count += DoneOffsets.read(offset_of, high).waiting(low, high)
         return count
+
+    async def _measure_duplicates(self, families: Families, slices: TimeSlices) -> None:
+        """Of topics that store no key twice."""
+        now_ms = self._parts.now_ms()
+        labels = ("topic",)
+        answered = families.counters(
+            "kerolox_duplicates_answered_total",
+            "Messages that were not stored again, and answered with the place of the first",
+            labels,
+        )
+        keys = families.gauges("kerolox_dedup_keys", "Keys that are kept", labels)
+        reach = families.gauges(
+            "kerolox_dedup_window_seconds", "How old the oldest of them is", labels
+        )
+        cut = families.counters(
+            "kerolox_dedup_keys_cut_total",
+            "Keys that were forgotten before their time: more came than dedupMaxKeys",
+            labels,
+        )
+        for window in self._parts.store.dedup_windows():
+            await slices.checkpoint()
+            of_it = (window.topic,)
+            answered.add(of_it, self._parts.writing.duplicates.answered[window.topic])
+            keys.add(of_it, window.keys)
+            age_ms = max(now_ms - window.oldest_ms, 0) if window.oldest_ms >= 0 else 0
+            reach.add(of_it, age_ms / 1000)
+            cut.add(of_it, window.cut)
 
     async def _measure_paused(self, families: Families, slices: TimeSlices) -> None:
         paused = families.gauges(

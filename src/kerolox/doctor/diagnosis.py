@@ -8,6 +8,7 @@ from pathlib import Path
 from kerolox.admin import Admin
 from kerolox.doctor.checks.brokers import (
     check_clocks,
+    check_dedup,
     check_disks,
     check_grpc,
     check_load,
@@ -37,6 +38,7 @@ CHECKS: tuple[Check, ...] = (
     check_clocks,
     check_disks,
     check_load,
+    check_dedup,
     check_grpc,
     check_timers,
     check_replication,

@@ -50,6 +50,10 @@ GRPC_DENIED, GRPC_DENIED_MS = "grpcDenied", "grpcDeniedTimestamp"
 """Members of Kerolox's own in the answer to GET_BROKER_RUNTIME_INFO: whose call by gRPC access
 control denied last, and when."""
 
+DEDUP_KEYS_CUT = "dedupKeysCut"
+"""The same: topics whose windows of keys (``dedup.window.ms``) are shorter than they should be,
+with how many keys were forgotten before their time: ``topic:count``, joined by spaces."""
+
 VERSION_3_0_7, VERSION_3_1_8 = 28, 62
 """Oldest clients that can reset offsets, and that can be asked for their state."""
 

@@ -10,6 +10,7 @@ import pytest
 
 from kerolox.broker.broker import Broker
 from kerolox.message import encode_properties
+from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.records import encode_batch
 from tests.support.clients.peer import Peer, peer_of, small_config
@@ -196,6 +197,16 @@ async def test_more_keys_than_the_limit_are_the_newest_ones_after_a_restart(
             *[False] * 3,
             *[True] * 3,
         ]
+
+
+async def test_operators_see_that_a_window_is_cut(tmp_path: Path, kernel: str):
+    config = small_config(tmp_path, dedup_max_keys=1)
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T", attributes=WINDOW)
+        for key in ("a", "b", "b"):
+            await send(peer, key)
+        answer = await peer.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+        assert fastjson.loads(answer.body)["table"]["dedupKeysCut"] == "T:1"
 
 
 async def test_a_promoted_slave_knows_what_its_master_stored(tmp_path: Path, kernel: str):

@@ -109,6 +109,21 @@ async def test_dead_letters_that_wait_and_paused_groups_are_measured(served: Ser
     assert ("kerolox_group_paused", (("consumer_group", "TOOLS_CONSUMER"),)) not in figures
 
 
+async def test_windows_of_keys_are_measured(served: Served) -> None:
+    topics = served.broker.parts.tables.topics
+    attributes = {"dedup.window.ms": "60000"}
+    topics.put(TopicConfig(topic_name="Once", attributes=attributes))
+    async with Producer("p", f"{HOST}:{served.names.port}") as producer:
+        for key in ("a", "b", "b"):
+            await producer.send(Message("Once", b"x"), dedup_key=key)
+    figures = await served.figures()
+    labels = (("topic", "Once"),)
+    assert figures["kerolox_duplicates_answered_total", labels] == 1
+    assert figures["kerolox_dedup_keys", labels] == 2
+    assert 0 <= figures["kerolox_dedup_window_seconds", labels] < 60
+    assert figures["kerolox_dedup_keys_cut_total", labels] == 0
+
+
 async def test_traffic_lag_and_times_are_measured(served: Served) -> None:
     name_server = f"{HOST}:{served.names.port}"
     async with Producer("p", name_server) as producer:

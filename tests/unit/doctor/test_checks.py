@@ -193,6 +193,13 @@ def test_a_port_for_grpc_that_leads_nowhere_is_told() -> None:
     assert not checked(snapshot_of(replace(broker(), grpc_path=reached)))
 
 
+def test_a_window_of_keys_that_is_cut_is_told() -> None:
+    ill = broker(runtime=replace(RUNTIME, values={"dedupKeysCut": "Orders:7 Paid:1"}))
+    [finding] = checked(snapshot_of(ill))
+    assert finding.code == "dedup-window-cut"
+    assert finding.what.endswith("of Orders, Paid")
+
+
 @pytest.mark.parametrize(("ago_ms", "is_told"), [(1_000, True), (700_000, False)])
 def test_a_client_by_grpc_that_was_denied_lately_is_told(ago_ms: int, is_told: bool) -> None:
     values = {

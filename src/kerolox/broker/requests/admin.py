@@ -47,6 +47,7 @@ from kerolox.protocol.bodies import (
     encode_body,
 )
 from kerolox.protocol.codes import (
+    DEDUP_KEYS_CUT,
     DISK_FULL_MS,
     GRPC_DENIED,
     GRPC_DENIED_MS,
@@ -453,6 +454,9 @@ async def runtime_info(broker: Context, header: EmptyHeader, request: Request) -
         high = store.queue_bounds(SCHEDULE_TOPIC, level - 1)[1]
         values[f"scheduleMessageOffset_{level}"] = f"{offset},{high}"
     values |= _access_values(broker)
+    cut = [f"{each.topic}:{each.cut}" for each in store.dedup_windows() if each.cut]
+    if cut:
+        values[DEDUP_KEYS_CUT] = " ".join(cut)
     values[KEROLOX_VERSION] = __version__
     values[KEROLOX_KERNEL] = broker.kernel.text
     values["brokerVersionDesc"] = VERSION_TEXT

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from kerolox.admin import BrokerRuntime
 from kerolox.doctor.facts import BrokerFacts, ClusterSnapshot
 from kerolox.doctor.findings import Finding
-from kerolox.protocol.codes import GRPC_DENIED, GRPC_DENIED_MS
+from kerolox.protocol.codes import DEDUP_KEYS_CUT, GRPC_DENIED, GRPC_DENIED_MS
 from kerolox.text import counted, duration_text
 
 CLOCK_OFF_MS = 5_000
@@ -126,6 +126,21 @@ def check_grpc(snapshot: ClusterSnapshot) -> Iterator[Finding]:
                 f" {values.get(GRPC_DENIED, '')}",
                 "give the client the account's keys (Credentials), or let the account do it"
                 " (kerolox acl); the audit log has each denial",
+            )
+
+
+def check_dedup(snapshot: ClusterSnapshot) -> Iterator[Finding]:
+    """Windows of keys that are shorter than their topics want."""
+    for each in snapshot.brokers:
+        cut = "" if each.runtime is None else each.runtime.values.get(DEDUP_KEYS_CUT, "")
+        if cut:
+            topics = ", ".join(part.partition(":")[0] for part in cut.split())
+            yield Finding(
+                "dedup-window-cut",
+                each.node.address,
+                f"more keys came than dedupMaxKeys, so windows are shorter than dedup.window.ms: of"
+                f" {topics}",
+                "raise dedupMaxKeys, or give the topics shorter windows",
             )
 
 
