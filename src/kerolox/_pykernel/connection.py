@@ -302,24 +302,21 @@ class Connection:
                 shape.reconsume_times, chunk[body:end], stored,
             ))  # fmt: skip
             sends.append((shape, header, wait, position, end))
-        if not items:
-            return index, 0
-        places = store.append_chunk(items, self._born_host)
-        if store.tables.windows.touched:
-            store.tables.windows.settle([offset for offset, _ in places], store.files.now_ms())
-        return index, self._answer_run(places, items, sends, chunk, answers, slow)
+        return index, self._store_run(items, sends, chunk, answers, slow) if items else 0
 
-    def _answer_run(
+    def _store_run(
         self,
-        places: list[tuple[int, int]],
         items: list[ChunkItem],
         sends: list[_Send],
         chunk: bytes,
         answers: list[bytes],
         slow: list[bytes],
     ) -> int:
-        """Answer the sends of a run that were stored; gives the bytes of answers."""
+        """Store the records of a run and answer; gives the bytes of answers."""
         store = self._store
+        places = store.append_chunk(items, self._born_host)
+        if store.tables.windows.touched:
+            store.tables.windows.settle([offset for offset, _ in places], store.files.now_ms())
         pending, now_ms = store.pending, store.files.clock_ms()
         is_on, waiting = pending.is_on, pending.count
         answered = 0
@@ -398,10 +395,7 @@ class Connection:
         if items is None:
             return None
         windows = store.tables.windows
-        if shape.window is not None and not all(
-            shape.window.take_any(text, index) for index, (_, _, text) in enumerate(items)
-        ):
-            windows.settle((), 0)
+        if not windows.take_batch(shape.window, items):
             return None
         batch = Batch(
             shape.queue.topic_bytes,

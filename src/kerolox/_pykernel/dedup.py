@@ -208,6 +208,16 @@ class Windows:
         if window_ms > 0:
             self._windows[topic] = Window(window_ms, self.touched, by_keys=by_keys)
 
+    def take_batch(self, window: Window | None, items: Sequence[tuple[int, bytes, bytes]]) -> bool:
+        """Take the keys of (flag, body, property text) items; False: the topic has one, or they
+        have one twice, and none is taken."""
+        if window is None:
+            return True
+        if all(window.take_any(text, index) for index, (_, _, text) in enumerate(items)):
+            return True
+        self.settle((), 0)
+        return False
+
     def settle(self, offsets: Sequence[int], time_ms: int) -> None:
         """Of an append whose keys were taken, the first messages were stored at these places."""
         for window in self.touched:

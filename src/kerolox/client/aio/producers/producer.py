@@ -231,8 +231,7 @@ class Producer(Client):
             ordering_key: one queue for all of a key (:func:`select_by_hash`).
             deliver_after, deliver_at: seconds or ``timedelta`` until it comes, or the moment.
             round_up: at brokers without a timer (4.x) take the next longer delay level.
-            dedup_key: its id (``UNIQ_KEY``), by which a topic with ``dedup.window.ms`` stores it
-                once. It has one queue as with ``ordering_key``, and is retried there.
+            dedup_key: its ``UNIQ_KEY``, by which a topic with ``dedup.window.ms`` stores it once.
             timeout_ms: limit of route, connection and retries together; None: ``send_timeout_ms``.
 
         Returns:
@@ -247,26 +246,20 @@ class Producer(Client):
         if not is_plain or round_up is not False:
             check_ways(queue, selector, round_up, timeout_ms)
         try:
-            is_later = deliver_after is not None or deliver_at is not None
-            if is_later or dedup_key is not None:
-                limit, key = self._time_limit(timeout_ms), checked_key(dedup_key)
-                if is_later:
-                    message = await self._timed(message, deliver_after, deliver_at, round_up, limit)
-                if key and queue is None and selector is None and ordering_key is None:
-                    ordering_key = key
-                queue, selector = self._chosen(message, queue, selector, ordering_key)
-                return await self._send(message, queue, selector, limit, key)
+            if deliver_after is not None or deliver_at is not None or dedup_key is not None:
+                ways, when = (queue, selector, ordering_key), (deliver_after, deliver_at, round_up)
+                return await self._send_apart(message, ways, when, dedup_key, timeout_ms)
             if ordering_key is not None or selector is not None:
                 queue, selector = self._chosen(message, queue, selector, ordering_key)
             sender = self._topic_senders.get(message.topic)
         except (AttributeError, TypeError):
             check_message(message)
             raise
-        if sender is None or selector is not None:
+        begun = None
+        if sender is not None and selector is None:
+            begun = sender.begin(message, queue, timeout_ms)
+        if sender is None or begun is None:
             return await self._send_slowly(message, queue, selector, timeout_ms)
-        begun = sender.begin(message, queue, timeout_ms)
-        if begun is None:
-            return await self._send_slowly(message, queue, None, timeout_ms)
         future, opaque = begun
         try:
             outcome = await future
@@ -276,6 +269,25 @@ class Producer(Client):
         if type(outcome) is SendResult:
             return outcome
         return await self._send_on(message, cast("OpenSend", outcome), queue)
+
+    async def _send_apart(
+        self,
+        message: Message,
+        ways: tuple[MessageQueue | None, QueueSelector | None, OrderingKey | None],
+        when: tuple[Duration | None, datetime | None, bool],
+        dedup_key: str | None,
+        timeout_ms: int | None,
+    ) -> SendResult:
+        """Send a message that comes later, or that has a key: that has one queue, as with
+        ``ordering_key``, and is tried again there."""
+        limit, key = self._time_limit(timeout_ms), checked_key(dedup_key)
+        after, at, round_up = when
+        if after is not None or at is not None:
+            message = await self._timed(message, after, at, round_up, limit)
+        if key and ways == (None, None, None):
+            ways = None, None, key
+        queue, selector = self._chosen(message, *ways)
+        return await self._send(message, queue, selector, limit, key)
 
     def submit(
         self,
