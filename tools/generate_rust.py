@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from kerolox._pykernel import headers as fast_headers
-from kerolox.broker.grpc import answers, asking, checks, service
+from kerolox.broker.grpc import answers, asking, checks, receiving, service
 from kerolox.filter import tags
 from kerolox.kernel import append, dedup, held_pulls, metrics, read, tables
 from kerolox.kernel import pops as kernel_pops
@@ -238,6 +238,8 @@ def of_grpc() -> Iterator[str]:
     """What calls of gRPC are made of."""
     for name, value in (
         ("SEND_MESSAGE", f"{service.PATH}SendMessage".encode()),
+        ("RECEIVE_MESSAGE", service.RECEIVE.encode()),
+        ("ACK_MESSAGE", f"{service.PATH}AckMessage".encode()),
         ("CLIENT_ID", asking.CLIENT_ID.encode()),
         ("RESPONSE_HEADERS", wire.RESPONSE_HEADERS),
         ("OK_TRAILERS", wire.OK_TRAILERS),
@@ -245,11 +247,18 @@ def of_grpc() -> Iterator[str]:
         ("USED_BORN_TIMESTAMP", checks.BORN_TIMESTAMP.encode()),
         ("USED_SHARDING_KEY", checks.SHARDING_KEY.encode()),
         ("USED_TRACE_CONTEXT", checks.TRACE_CONTEXT.encode()),
+        ("DEAD_LETTER_TOPIC", checks.DEAD_LETTER_TOPIC.encode()),
+        ("DEAD_LETTER_ID", checks.DEAD_LETTER_ID.encode()),
     ):
         yield from constant(name, "&[u8]", f'b"{"".join(map(escaped, value))}"').splitlines()
     yield constant("CLIENT_ID_BYTES_MAX", "usize", str(asking.CLIENT_ID_BYTES_MAX))
     yield constant("MESSAGE_GROUP_BYTES_MAX", "usize", str(checks.MESSAGE_GROUP_BYTES_MAX))
     yield constant("PREFIX_BYTES", "usize", str(wire.PREFIX_BYTES))
+    yield constant("ACKS_MAX", "usize", str(receiving.ENTRIES_MAX))
+    yield constant("AUTO_RENEWED_MS", "i64", grouped(receiving.AUTO_RENEWED_MS))
+    yield constant("INVISIBLE_MS_MIN", "i64", grouped(checks.INVISIBLE_MS_MIN))
+    yield constant("INVISIBLE_MS_MAX", "i64", grouped(checks.INVISIBLE_MS_MAX))
+    yield constant("POLL_MS_MIN", "u64", grouped(receiving.POLL_MS_MIN))
     yield constant("PROPERTIES_MAX", "usize", str(checks.PROPERTIES_MAX))
     yield constant("PROPERTIES_BYTES_MAX", "usize", grouped(checks.PROPERTIES_BYTES_MAX))
     yield constant("OK", "u64", grouped(answers.code_of(ResponseCode.SUCCESS)))

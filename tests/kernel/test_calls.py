@@ -26,12 +26,16 @@ from kerolox.remoting.http2.frames import (
 from tests.support.kernels import MODULES
 from tests.support.stores.bench import NOW, Bench
 
-HEADERS = (
-    (b":method", b"POST"),
-    (b":path", b"/apache.rocketmq.v2.MessagingService/SendMessage"),
-    (b"content-type", b"application/grpc"),
-    (b"x-mq-client-id", b"me"),
-)
+SERVICE = b"/apache.rocketmq.v2.MessagingService/"
+
+
+def headers(name: str) -> tuple[tuple[bytes, bytes], ...]:
+    return (
+        (b":method", b"POST"),
+        (b":path", SERVICE + name.encode()),
+        (b"content-type", b"application/grpc"),
+        (b"x-mq-client-id", b"me"),
+    )
 
 
 def request(body: bytes) -> bytes:
@@ -43,11 +47,11 @@ def request(body: bytes) -> bytes:
     return with_prefix(pb.SendMessageRequest(messages=[message]).SerializeToString())
 
 
-def call(stream_id: int, data: bytes) -> bytes:
+def call(stream_id: int, data: bytes, name: str = "SendMessage") -> bytes:
     """The frames of a call, its message in two."""
     half = len(data) // 2
     return (
-        frame(FrameType.HEADERS, END_HEADERS, stream_id, header_block(HEADERS))
+        frame(FrameType.HEADERS, END_HEADERS, stream_id, header_block(headers(name)))
         + frame(FrameType.DATA, 0, stream_id, data[:half])
         + frame(FrameType.DATA, END_STREAM, stream_id, data[half:])
     )
@@ -103,6 +107,12 @@ class Client:
             for kind, stream_id, payload in frames_of(self.output)
             if kind == FrameType.DATA
         }
+
+    def data_of(self, stream_id: int) -> bytes:
+        """All that came of an answer."""
+        wanted = FrameType.DATA, stream_id
+        parts = frames_of(self.output)
+        return b"".join(payload for *head, payload in parts if tuple(head) == wanted)
 
     def handed_on(self) -> dict[int, bytes]:
         """The data of each call that Python is to answer."""

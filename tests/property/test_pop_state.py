@@ -69,6 +69,7 @@ class Keeper:
         steady_ms: int,
         retries: tuple[int, int],
         retry_percent: int,
+        broker_name: str,
         leases: Sequence[LentLease],
     ) -> bool:
         key = QueueKey(group, topic, queue_id)
@@ -89,9 +90,9 @@ class Keeper:
             for key, (*_, leases) in self.queues.items()
         ]
 
-    def lent_changes(self) -> tuple[int, int]:
+    def lent_changes(self) -> tuple[int, int, int]:
         ends = [each[6] for *_, leases in self.queues.values() for each in leases]
-        return 0, min(ends, default=1 << 62)
+        return 0, min(ends, default=1 << 62), 0
 
     def lent_ended(self, now_ms: int) -> Sequence[tuple[str, str, int]]:
         return [
@@ -99,6 +100,9 @@ class Keeper:
             for key, (*_, leases) in self.queues.items()
             if any(each[6] <= now_ms for each in leases)
         ]
+
+    def lent_renewed(self, owner: str | None, until_ms: int) -> Sequence[tuple[str, str, int]]:
+        return ()
 
 
 @pytest.fixture(autouse=True)

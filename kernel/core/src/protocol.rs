@@ -135,6 +135,8 @@ pub mod property {
 /// Calls of gRPC.
 pub mod grpc {
     pub const SEND_MESSAGE: &[u8] = b"/apache.rocketmq.v2.MessagingService/SendMessage";
+    pub const RECEIVE_MESSAGE: &[u8] = b"/apache.rocketmq.v2.MessagingService/ReceiveMessage";
+    pub const ACK_MESSAGE: &[u8] = b"/apache.rocketmq.v2.MessagingService/AckMessage";
     pub const CLIENT_ID: &[u8] = b"x-mq-client-id";
     pub const RESPONSE_HEADERS: &[u8] =
         b"\x88\x00\x0ccontent-type\x10application/grpc\x00\x14grpc-accept-encoding\x08identity";
@@ -143,9 +145,16 @@ pub mod grpc {
     pub const USED_BORN_TIMESTAMP: &[u8] = b"BORN_TIMESTAMP";
     pub const USED_SHARDING_KEY: &[u8] = b"__SHARDINGKEY";
     pub const USED_TRACE_CONTEXT: &[u8] = b"TRACE_CONTEXT";
+    pub const DEAD_LETTER_TOPIC: &[u8] = b"DLQ_ORIGIN_TOPIC";
+    pub const DEAD_LETTER_ID: &[u8] = b"DLQ_ORIGIN_MESSAGE_ID";
     pub const CLIENT_ID_BYTES_MAX: usize = 255;
     pub const MESSAGE_GROUP_BYTES_MAX: usize = 63;
     pub const PREFIX_BYTES: usize = 5;
+    pub const ACKS_MAX: usize = 4096;
+    pub const AUTO_RENEWED_MS: i64 = 60_000;
+    pub const INVISIBLE_MS_MIN: i64 = 10_000;
+    pub const INVISIBLE_MS_MAX: i64 = 43_200_000;
+    pub const POLL_MS_MIN: u64 = 5000;
     pub const PROPERTIES_MAX: usize = 128;
     pub const PROPERTIES_BYTES_MAX: usize = 16_384;
     pub const OK: u64 = 20_000;

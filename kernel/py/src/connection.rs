@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use kerolox_core::fast_path::{self, FastPath};
+use kerolox_core::fast_path::{self, FastPath, Tried};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
@@ -101,6 +101,25 @@ impl Connection {
     fn answer_calls(&mut self, http2: &Bound<'_, Http2ServerSide>, answers: &[u8]) -> PyResult<()> {
         self.connection.answer_calls(&mut http2.try_borrow_mut()?.0, answers);
         Ok(())
+    }
+
+    /// Try to answer a receive that waits: 1: it is answered, 0: there is nothing, -1: it is for the
+    /// caller.
+    fn try_receive(
+        &mut self,
+        http2: &Bound<'_, Http2ServerSide>,
+        stream_id: u32,
+        client_id: &str,
+        request: &[u8],
+    ) -> PyResult<i8> {
+        let Self { fast, connection } = self;
+        let mut http2 = http2.try_borrow_mut()?;
+        let call = (stream_id, client_id);
+        Ok(match connection.try_receive(fast, &mut http2.0, call, request) {
+            Tried::Found => 1,
+            Tried::Nothing => 0,
+            Tried::Declined => -1,
+        })
     }
 
     /// Say which white lists have the peer's address: the global one, and those of these accounts.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kerolox_core::fast_path::{
     AccountRules, Commit, CopyRule, Encoding, FastCalls, FastPath, GroupStats, Identity,
-    KeyProperty, Lag, Lease, LentCount, NO_SLOT, NewHold, NewLent, NewWait, Subscription,
+    KeyProperty, Lag, Lease, LentCount, LentName, NO_SLOT, NewHold, NewLent, NewWait, Subscription,
     TimerRule, WindowStats,
 };
 use kerolox_core::{BitFilter, Filter, QueuedValues, RecoveryReport};
@@ -84,11 +84,12 @@ fn account_rules(given: &Bound<'_, PyTuple>) -> PyResult<AccountRules> {
 }
 
 /// A lease of pops as Python has it: start, count, open, pop time, first pop time, invisible time,
-/// end, owner.
-type PlainLease = (i64, u32, u32, i64, i64, i64, i64, String);
+/// end, owner, whether the broker renews it.
+type PlainLease = (i64, u32, u32, i64, i64, i64, i64, String, bool);
 
 /// A lease from Python's.
-fn lease((start, count, open, pop_time, first, invisible_ms, end, owner): PlainLease) -> Lease {
+fn lease(plain: PlainLease) -> Lease {
+    let (start, count, open, pop_time, first, invisible_ms, end, owner, is_renewed) = plain;
     Lease {
         start,
         count,
@@ -98,15 +99,15 @@ fn lease((start, count, open, pop_time, first, invisible_ms, end, owner): PlainL
         invisible_ms,
         visible_at: end,
         owner: owner.into(),
+        is_renewed,
     }
 }
 
 /// A lease for Python.
 fn plain_lease(lease: &Lease) -> PlainLease {
-    let Lease { start, count, open, pop_time, first_pop_time, invisible_ms, visible_at, owner } =
-        lease;
-    let times = (*pop_time, *first_pop_time, *invisible_ms, *visible_at);
-    (*start, *count, *open, times.0, times.1, times.2, times.3, owner.to_string())
+    let Lease { start, count, open, pop_time, first_pop_time, owner, is_renewed, .. } = lease;
+    let times = (*pop_time, *first_pop_time, lease.invisible_ms, lease.visible_at);
+    (*start, *count, *open, times.0, times.1, times.2, times.3, owner.to_string(), *is_renewed)
 }
 
 /// A lent queue for Python: committed, next offset, newest pop time, leases.
@@ -404,6 +405,7 @@ impl Store {
         steady_ms: i64,
         retries: (i64, i64),
         retry_percent: u32,
+        broker_name: &str,
         leases: Vec<PlainLease>,
     ) -> bool {
         let new = NewLent {
@@ -417,6 +419,7 @@ impl Store {
             steady_ms,
             retries: retries.into(),
             retry_percent,
+            broker: broker_name,
         };
         self.fast.lend_pops(&new, leases.into_iter().map(lease).collect())
     }
@@ -440,15 +443,20 @@ impl Store {
         self.fast.lent_counts()
     }
 
-    /// Deliveries and acknowledgements of lent queues so far, and when the first lease ends, or
-    /// before.
-    fn lent_changes(&self) -> (u64, i64) {
+    /// Deliveries and acknowledgements of lent queues so far, when the first lease ends, or before,
+    /// and messages that the broker renews.
+    fn lent_changes(&self) -> (u64, i64, u64) {
         self.fast.lent_changes()
     }
 
     /// The lent queues of which a lease ended by now.
-    fn lent_ended(&self, now_ms: i64) -> Vec<(String, String, i32)> {
+    fn lent_ended(&self, now_ms: i64) -> Vec<LentName> {
         self.fast.lent_ended(now_ms)
+    }
+
+    /// The lent queues with messages that the broker renews, of an owner, that end by then.
+    fn lent_renewed(&self, owner: Option<&str>, until_ms: i64) -> Vec<LentName> {
+        self.fast.lent_renewed(owner, until_ms)
     }
 
     /// The groups that got messages of a topic, or wait for some; sorted.

@@ -40,7 +40,15 @@ from kerolox._pykernel.holds import HeldPull
 from kerolox._pykernel.store import Store
 from kerolox._pykernel.tables import SendShape
 from kerolox.errors import RemoteProtocolError
-from kerolox.kernel.feed import ALLOWANCE_MAX, FED_FOREIGN, FED_MORE, FED_READY, FED_WAITS, Fed
+from kerolox.kernel.feed import (
+    ALLOWANCE_MAX,
+    FED_FOREIGN,
+    FED_MORE,
+    FED_READY,
+    FED_WAITS,
+    TRIED_DECLINED,
+    Fed,
+)
 from kerolox.kernel.status import PutMessageStatus, pull_code
 from kerolox.kernel.tables import COMMITS_MAX
 from kerolox.kernel.values import Batch, BatchAppended
@@ -166,6 +174,12 @@ class Connection:
 
     def answer_calls(self, http2: Http2ServerSide, answers: bytes) -> None:
         """There are none."""
+
+    def try_receive(
+        self, http2: Http2ServerSide, stream_id: int, client_id: str, request: bytes
+    ) -> int:
+        """Nothing is lent to this kernel."""
+        return TRIED_DECLINED
 
     @property
     def unfinished_bytes(self) -> int:

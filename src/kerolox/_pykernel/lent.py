@@ -27,6 +27,7 @@ class NothingLent:
         steady_ms: int,
         retries: tuple[int, int],
         retry_percent: int,
+        broker_name: str,
         leases: Sequence[LentLease],
     ) -> bool:
         """False: it stays with the caller."""
@@ -42,10 +43,14 @@ class NothingLent:
         """None."""
         return ()
 
-    def lent_changes(self) -> tuple[int, int]:
+    def lent_changes(self) -> tuple[int, int, int]:
         """There are none, and no end."""
-        return 0, (1 << 63) - 1
+        return 0, (1 << 63) - 1, 0
 
     def lent_ended(self, now_ms: int) -> Sequence[tuple[str, str, int]]:
+        """None."""
+        return ()
+
+    def lent_renewed(self, owner: str | None, until_ms: int) -> Sequence[tuple[str, str, int]]:
         """None."""
         return ()

@@ -58,6 +58,10 @@ class ConnectionAccess(Protocol):
         """
 
 
+TRIED_FOUND, TRIED_NOTHING, TRIED_DECLINED = 1, 0, -1
+"""What ``ConnectionKernel.try_receive`` returns."""
+
+
 @runtime_checkable
 class ConnectionKernel(ConnectionAccess, Protocol):
     """The fast path of one connection. Constructed as ``Connection(store, id, born_host)``."""
@@ -76,6 +80,14 @@ class ConnectionKernel(ConnectionAccess, Protocol):
     def answer_calls(self, http2: Http2ServerSide, answers: bytes) -> None:
         """Send answers of such calls that became ready later: what ``Store.drain_ready`` has for
         this connection."""
+
+    def try_receive(
+        self, http2: Http2ServerSide, stream_id: int, client_id: str, request: bytes
+    ) -> int:
+        """Try to answer a ReceiveMessage of a stream by queues of pops that are lent, also when it
+        has waited. ``client_id``: who gets the messages. TRIED_FOUND: it is answered whole.
+        TRIED_NOTHING: all queues are lent, and there is nothing for the group. TRIED_DECLINED: only
+        the caller knows; nothing is changed."""
 
     @property
     def unfinished_bytes(self) -> int:

@@ -17,9 +17,9 @@ LENT_QUEUES_MAX = 4_096
 POP_BYTES_MAX = 256 << 10
 """After so many bytes of records a fast pop reads no further queue."""
 
-LentLease = tuple[int, int, int, int, int, int, int, str]
+LentLease = tuple[int, int, int, int, int, int, int, str, bool]
 """First offset, count, bits of what is out, pop time, first pop time, invisible time, end by the
-steady clock, owner."""
+steady clock, owner, whether the broker renews it while its owner is here."""
 
 
 class LentPops(Protocol):
@@ -41,6 +41,7 @@ class LentPops(Protocol):
         steady_ms: int,
         retries: tuple[int, int],
         retry_percent: int,
+        broker_name: str,
         leases: Sequence[LentLease],
     ) -> bool:
         """Take over a queue; False: it stays with the caller.
@@ -57,6 +58,7 @@ class LentPops(Protocol):
             retries: where the group goes on in the topics of its retries, of version 1 and 2. While
                 one has more, pops that are to read retries take the slow path.
             retry_percent: of a hundred pops, those that read retries first.
+            broker_name: in receipts of gRPC; empty: receives by gRPC take the slow path.
             leases: what is out, ascending.
         """
 
@@ -69,9 +71,13 @@ class LentPops(Protocol):
     def lent_counts(self) -> Sequence[tuple[str, str, int, int]]:
         """Group, topic, queue id of each queue that is lent, and how many messages are out."""
 
-    def lent_changes(self) -> tuple[int, int]:
-        """How many deliveries and acknowledgements there were, and when the first lease ends, or
-        before."""
+    def lent_changes(self) -> tuple[int, int, int]:
+        """How many deliveries and acknowledgements there were; when the first lease ends, or
+        before; how many messages are out that the broker renews."""
 
     def lent_ended(self, now_ms: int) -> Sequence[tuple[str, str, int]]:
         """The queues of which a lease has ended."""
+
+    def lent_renewed(self, owner: str | None, until_ms: int) -> Sequence[tuple[str, str, int]]:
+        """The queues with messages that the broker renews, of an owner, or with None of any, and
+        that end by then."""

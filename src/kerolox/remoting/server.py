@@ -90,10 +90,22 @@ def _nothing(*_: object) -> None:
     """Nobody wants to know."""
 
 
+class ShortWay(Protocol):
+    """Tries a request that waits before its handler does, at less cost."""
+
+    found_nothing: bool
+    """The last try has seen that there is nothing, for certain."""
+
+    def try_again(self) -> bool | None:
+        """True: it is answered. False: there is nothing, for certain. None: the handler knows."""
+
+
 class ServerConnection(FrameConnection):
     """The connection of one client. Made by the server; used by handlers."""
 
     protocol_type: ClassVar[str] = REMOTING
+    short_way: ShortWay | None = None
+    """Of the request that is made for it; None: there is none."""
     client_version: str = ""
     """As the client names it; one of remoting has a number in its frames instead."""
     audited: Mapping[str, str] = MappingProxyType({})

@@ -1,21 +1,45 @@
-//! Calls of gRPC that are answered here: `SendMessage` of one plain message.
+//! Calls of gRPC that are answered here: `SendMessage` of one plain message, `ReceiveMessage` of what
+//! is there in queues that are lent, and `AckMessage` of it.
 //!
 //! A call is for the fast path when all of it came in one chunk. All else, with its events as they
 //! came, is for Python.
 
-use super::connection::{Calls, Connection, Fed, end_feed};
+use std::sync::Arc;
+
+use super::connection::{Calls, Connection, Fed, Memory, end_feed};
 use super::path::FastPath;
+use super::pop::{self, Outcome, Popper};
 use super::send::{self, Sender};
 use super::state::State;
 use crate::http2::{Event, Headers, Http2Error, ServerSide};
 use crate::protocol::grpc::{OK_TRAILERS, RESPONSE_HEADERS};
 use crate::state::Core;
 use crate::wire::answer::call_answers;
-use crate::wire::grpc::{is_send, only_message, push_sent, read_send};
+use crate::wire::grpc::{Asked, only_message, push_sent, read_head, read_send};
+use crate::wire::grpc_pops::{self, Delivery, push_acked, push_found, push_received, push_time};
+use crate::wire::pops::Pop;
+
+/// With more unread bytes of answers than these further ones are for Python, which bounds them.
+const UNREAD_BYTES_MAX: usize = 1 << 20;
+
+/// An answer's buffer is given back when a call left it larger than this.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
+/// What became of a receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tried {
+    /// It is answered.
+    Found,
+    /// There is nothing for the group, for certain.
+    Nothing,
+    /// It is for Python.
+    Declined,
+}
 
 /// A call that may be for the fast path.
 #[derive(Debug)]
 struct Candidate {
+    asked: Asked,
     stream_id: u32,
     headers: Headers,
     data: Vec<u8>,
@@ -26,10 +50,26 @@ struct Candidate {
 impl Candidate {
     /// Gives its events back.
     fn decline(self, events: &mut Vec<Event>) {
-        let Self { stream_id, headers, data, is_ended } = self;
+        let Self { stream_id, headers, data, is_ended, .. } = self;
         events.push(Event::Opened { stream_id, headers, is_ended: false });
         if is_ended || !data.is_empty() {
             events.push(Event::Received { stream_id, data, is_ended });
+        }
+    }
+}
+
+impl Calls {
+    /// The client of a call as leases have it.
+    fn owner_of(&mut self, client_id: &str) -> &Arc<str> {
+        if *self.owner != *client_id {
+            self.owner = client_id.into();
+        }
+        &self.owner
+    }
+
+    fn give_back(&mut self) {
+        if self.answer.capacity() > KEPT_BYTES_MAX {
+            self.answer = Vec::new();
         }
     }
 }
@@ -53,7 +93,7 @@ impl Connection {
             return Ok(Fed { more, ..Fed::default() });
         }
         let mut answers = std::mem::take(&mut self.calls.answers);
-        let fed = self.take_calls(fast, candidates, events, &mut answers);
+        let fed = self.take_calls(fast, http2, candidates, events, &mut answers);
         self.answer_calls(http2, &answers);
         answers.clear();
         self.calls.answers = answers;
@@ -69,9 +109,7 @@ impl Connection {
             };
             answer.clear();
             push_sent(answer, code, &message_id, offset);
-            http2.send_headers(stream_id, RESPONSE_HEADERS, false);
-            http2.send_data(stream_id, answer);
-            http2.send_trailers(stream_id, OK_TRAILERS);
+            answer_call(http2, stream_id, answer);
         }
     }
 
@@ -80,10 +118,13 @@ impl Connection {
         let mut found: Vec<Candidate> = Vec::new();
         for event in came {
             match event {
-                Event::Opened { stream_id, headers, is_ended: false }
-                    if is_send(headers.iter()) =>
-                {
-                    found.push(Candidate { stream_id, headers, data: Vec::new(), is_ended: false });
+                Event::Opened { stream_id, headers, is_ended: false } => {
+                    if let Some((asked, _)) = read_head(headers.iter()) {
+                        let (data, is_ended) = (Vec::new(), false);
+                        found.push(Candidate { asked, stream_id, headers, data, is_ended });
+                    } else {
+                        events.push(Event::Opened { stream_id, headers, is_ended: false });
+                    }
                 }
                 Event::Received { stream_id, data, is_ended } => {
                     let mut all = found.iter_mut().rev();
@@ -116,6 +157,7 @@ impl Connection {
     fn take_calls(
         &mut self,
         fast: &FastPath,
+        http2: &mut ServerSide,
         candidates: Vec<Candidate>,
         events: &mut Vec<Event>,
         answers: &mut Vec<u8>,
@@ -127,7 +169,12 @@ impl Connection {
         for call in candidates {
             let is_taken = is_ready
                 && call.is_ended
-                && self.take_send(&mut state, &mut core, &call, answers).is_some();
+                && match call.asked {
+                    Asked::Send => self.take_send(&mut state, &mut core, &call, answers),
+                    Asked::Receive => self.take_receive(&mut state, &mut core, &call, http2),
+                    Asked::Ack => self.take_acks(&mut state, &mut core, &call, http2),
+                }
+                .is_some();
             if !is_taken {
                 call.decline(events);
             }
@@ -154,4 +201,129 @@ impl Connection {
         calls.waiting.insert(call.stream_id, sent.message_id.into());
         Some(())
     }
+
+    /// Answers a receive by what is there; where nothing is, it is for Python.
+    fn take_receive(
+        &mut self,
+        state: &mut State,
+        core: &mut Core,
+        call: &Candidate,
+        http2: &mut ServerSide,
+    ) -> Option<()> {
+        let request = only_message(&call.data)?;
+        let (_, client_id) = read_head(call.headers.iter())?;
+        let tried = self.receive(state, core, (call.stream_id, client_id), request, http2);
+        (tried == Tried::Found).then_some(())
+    }
+
+    /// Tries to answer a receive that Python has, which may have waited.
+    pub fn try_receive(
+        &mut self,
+        fast: &FastPath,
+        http2: &mut ServerSide,
+        call: (u32, &str),
+        request: &[u8],
+    ) -> Tried {
+        let mut state = fast.state.lock();
+        let mut core = fast.store.lock();
+        state.tables.refresh(&core);
+        if self.closed || state.tables.identity.is_none() || !core.is_open() {
+            return Tried::Declined;
+        }
+        self.receive(&mut state, &mut core, call, request, http2)
+    }
+
+    fn receive(
+        &mut self,
+        state: &mut State,
+        core: &mut Core,
+        (stream_id, client_id): (u32, &str),
+        request: &[u8],
+        http2: &mut ServerSide,
+    ) -> Tried {
+        if !may_pop(state) || http2.unread_bytes() > UNREAD_BYTES_MAX {
+            return Tried::Declined;
+        }
+        let Some(asked) = grpc_pops::read_receive(request) else {
+            return Tried::Declined;
+        };
+        let Self { memory, calls, .. } = self;
+        let owner = calls.owner_of(client_id);
+        let Memory { last_topic, last_group, .. } = memory;
+        let mut popper = Popper { last_topic, last_group, owner };
+        let place = pop::place(&state.tables, &mut popper, asked.group, asked.topic);
+        let Some(broker) = place.and_then(|place| state.lent.receivers(place, asked.broker)) else {
+            return Tried::Declined;
+        };
+        let pop = Pop {
+            group: asked.group,
+            topic: asked.topic,
+            queue_id: -1,
+            count: asked.count,
+            invisible_ms: asked.invisible_ms,
+            poll_ms: 0,
+            born_ms: 0,
+        };
+        let is_usual = grpc_pops::are_usual;
+        let terms = pop::Terms { is_renewed: asked.is_renewed, is_usual };
+        let found = match pop::take_pop(state, core, &mut popper, &pop, &terms) {
+            Outcome::Found(found) => found,
+            Outcome::Nothing => return Tried::Nothing,
+            Outcome::Declined => return Tried::Declined,
+        };
+        let Calls { answer, scratch, .. } = calls;
+        answer.clear();
+        push_found(answer);
+        let mut records = grpc_pops::records(&state.lent.body);
+        for run in &found.runs {
+            let delivery = Delivery {
+                topic: asked.topic,
+                broker: broker.as_bytes(),
+                start: run.start,
+                pop_time: found.pop_time,
+                invisible_ms: asked.invisible_ms,
+            };
+            for record in records.by_ref().take(run.count as usize).flatten() {
+                push_received(answer, scratch, &record, &delivery);
+            }
+        }
+        push_time(answer, core.now_ms());
+        answer_call(http2, stream_id, answer);
+        calls.give_back();
+        Tried::Found
+    }
+
+    /// Takes acknowledgements that are all usual.
+    fn take_acks(
+        &mut self,
+        state: &mut State,
+        core: &mut Core,
+        call: &Candidate,
+        http2: &mut ServerSide,
+    ) -> Option<()> {
+        if !may_pop(state) || http2.unread_bytes() > UNREAD_BYTES_MAX {
+            return None;
+        }
+        let acks = grpc_pops::read_acks(only_message(&call.data)?)?;
+        let Self { memory, calls, .. } = self;
+        let Memory { last_topic, last_group, .. } = memory;
+        let mut popper = Popper { last_topic, last_group, owner: &calls.owner };
+        pop::acknowledge_call(state, core, &mut popper, &acks)?;
+        calls.answer.clear();
+        push_acked(&mut calls.answer, &acks);
+        answer_call(http2, call.stream_id, &calls.answer);
+        calls.give_back();
+        Some(())
+    }
+}
+
+/// Whether pops of calls may be answered here.
+fn may_pop(state: &State) -> bool {
+    !state.lent.is_empty() && state.tables.writable && state.accounts.is_none()
+}
+
+fn answer_call(http2: &mut ServerSide, stream_id: u32, answer: &[u8]) {
+    http2.send_headers(stream_id, RESPONSE_HEADERS, false);
+    http2.send_data(stream_id, answer);
+    http2.send_trailers(stream_id, OK_TRAILERS);
 }

@@ -19,6 +19,7 @@ use crate::settings::FlushDiskType;
 use crate::state::Core;
 use crate::store::Guard;
 use crate::wire::frame::{self, Cut, Frame, FrameError};
+use crate::wire::grpc_pops::Scratch;
 
 /// A buffer for unfinished frames above this is given back when it has become empty.
 const KEPT_BYTES_MAX: usize = 1 << 20;
@@ -77,7 +78,7 @@ struct Feeding<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     pub(super) last_topic: u32,
-    last_group: u32,
+    pub(super) last_group: u32,
     tag_codes: Vec<i32>,
     answer_header: AnswerHeader,
     /// The peer's address as operators see it.
@@ -95,6 +96,9 @@ pub(super) struct Calls {
     pub(super) text: Vec<u8>,
     pub(super) answers: Vec<u8>,
     pub(super) answer: Vec<u8>,
+    pub(super) scratch: Scratch,
+    /// The last client, as leases have it.
+    pub(super) owner: Arc<str>,
 }
 
 impl Connection {

@@ -32,6 +32,17 @@ pub struct Lease {
     /// By the steady clock.
     pub visible_at: i64,
     pub owner: Arc<str>,
+    /// Its messages are the owner's until it is silent: the broker renews their time.
+    pub is_renewed: bool,
+}
+
+/// What is said of a group and a topic when a queue is lent.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Where the group goes on in both topics of its retries.
+    pub retries: [i64; 2],
+    /// The broker's name in receipts of gRPC; empty: receives by gRPC are for Python.
+    pub broker: Arc<str>,
 }
 
 /// A queue of a group as it is lent.
@@ -95,22 +106,31 @@ impl Queue {
         self.leases.push_back(lease);
     }
 
+    /// The lease of a message that is out under such a receipt, and the message's place in it.
+    fn find(&mut self, offset: i64, pop_time: i64) -> Option<(&mut Lease, i64)> {
+        let place = self.leases.partition_point(|lease| lease.start <= offset);
+        let lease = &mut self.leases[place.checked_sub(1)?];
+        let distance = offset - lease.start;
+        let is_out = distance < i64::from(lease.count)
+            && lease.open >> distance & 1 != 0
+            && (lease.first_pop_time..=lease.pop_time).contains(&pop_time);
+        is_out.then_some((lease, distance))
+    }
+
+    /// Whether a message is out under such a receipt.
+    pub fn is_out(&mut self, offset: i64, pop_time: i64) -> bool {
+        self.find(offset, pop_time).is_some()
+    }
+
     /// A message is done; false: it is not out under such a receipt.
     pub fn acknowledge(&mut self, offset: i64, pop_time: i64) -> bool {
-        let place = self.leases.partition_point(|lease| lease.start <= offset);
-        let Some(lease) = place.checked_sub(1).map(|place| &mut self.leases[place]) else {
+        let Some((lease, distance)) = self.find(offset, pop_time) else {
             return false;
         };
-        let distance = offset - lease.start;
-        if distance >= i64::from(lease.count)
-            || lease.open >> distance & 1 == 0
-            || !(lease.first_pop_time..=lease.pop_time).contains(&pop_time)
-        {
-            return false;
-        }
         lease.open ^= 1 << distance;
+        let is_over = lease.open == 0;
         self.out -= 1;
-        if lease.open == 0 {
+        if is_over {
             self.live -= 1;
             if self.leases.len() > 2 * self.live + OVER_MAX {
                 self.leases.retain(|lease| lease.open != 0);
@@ -134,8 +154,8 @@ impl Queue {
 #[derive(Debug, Default)]
 pub struct Lent {
     queues: HashMap<Key, Queue>,
-    /// Where the group goes on in both topics of its retries, by group and topic.
-    pub retries: HashMap<(u32, u32), [i64; 2]>,
+    /// By group and topic.
+    pub places: HashMap<(u32, u32), Place>,
     /// Of a hundred pops, those that read retries first.
     pub retry_percent: u32,
     /// What the steady clock is ahead of that of the system.
@@ -162,6 +182,14 @@ impl Lent {
         self.queues.get_mut(&key).filter(|queue| !queue.is_disturbed)
     }
 
+    /// The broker's name in receipts of gRPC; None: receives of this group and topic are for Python,
+    /// or for another broker.
+    pub fn receivers(&self, place: (u32, u32), broker: &[u8]) -> Option<Arc<str>> {
+        let name = &self.places.get(&place)?.broker;
+        let is_here = broker.is_empty() || broker == name.as_bytes();
+        (is_here && !name.is_empty()).then(|| Arc::clone(name))
+    }
+
     /// A queue as it is.
     pub fn get(&self, key: Key) -> Option<&Queue> {
         self.queues.get(&key)
@@ -180,7 +208,7 @@ impl Lent {
     pub fn give_back(&mut self, key: Key) -> Option<Queue> {
         let queue = self.queues.remove(&key);
         if self.queues.is_empty() {
-            self.retries.clear();
+            self.places.clear();
         }
         queue
     }
@@ -210,6 +238,27 @@ impl Lent {
             .iter_mut()
             .filter_map(|(key, queue)| queue.has_ended(now_ms).then_some(*key));
         ended.collect()
+    }
+
+    /// The queues of which messages are out that the broker renews, of this owner, and end by then.
+    pub fn renewed(&self, owner: Option<&str>, until_ms: i64) -> Vec<Key> {
+        let is_meant = |lease: &Lease| {
+            lease.is_renewed
+                && lease.open != 0
+                && lease.visible_at <= until_ms
+                && owner.is_none_or(|owner| *lease.owner == *owner)
+        };
+        let all = self.queues.iter();
+        all.filter_map(|(key, queue)| queue.leases.iter().any(is_meant).then_some(*key)).collect()
+    }
+
+    /// Messages that the broker renews.
+    pub fn renewed_count(&self) -> u64 {
+        let leases = self.queues.values().flat_map(|queue| &queue.leases);
+        leases
+            .filter(|lease| lease.is_renewed)
+            .map(|lease| u64::from(lease.open.count_ones()))
+            .sum()
     }
 
     /// A number below 100, another one for each pop (xorshift).
@@ -245,6 +294,7 @@ mod tests {
             invisible_ms: 50,
             visible_at: pop_time + 50,
             owner: "".into(),
+            is_renewed: false,
         }
     }
 

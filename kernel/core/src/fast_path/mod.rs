@@ -32,6 +32,7 @@ mod tests;
 mod times;
 mod waits;
 
+pub use self::calls::Tried;
 pub use self::connection::{Connection, Fed};
 pub use self::copies::{Copied, CopyRule};
 pub use self::dedup::KeyProperty;
@@ -39,7 +40,9 @@ pub use self::following::{Following, Pause, StreamPosition};
 pub use self::halves::{HalfRun, HalvesEnded};
 pub use self::keys::WindowStats;
 pub use self::lent::{Lease, Queue as LentQueue};
-pub use self::path::{Commit, FastPath, GroupStats, Lag, LentCount, NewHold, NewLent, NewWait};
+pub use self::path::{
+    Commit, FastPath, GroupStats, Lag, LentCount, LentName, NewHold, NewLent, NewWait,
+};
 pub use self::peers::READY_BYTES_MAX;
 pub use self::pending::PENDING_ANSWERS_MAX;
 pub use self::policy::{FastCalls, Identity, NO_SLOT, Subscription, TimerRule};

@@ -4,7 +4,7 @@ use crate::protocol::{PERM_READ, TRANSACTION_MASK};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::hold::{Asked, HeldPull};
-use super::lent::{Lease, Queue, monotonic_ms};
+use super::lent::{Key, Lease, Place, Queue, monotonic_ms};
 use super::policy::{self, FastCalls, Got, Identity, Subscription, Tables};
 use super::state::State;
 use super::waits::Wait;
@@ -66,10 +66,14 @@ pub struct NewLent<'a> {
     pub steady_ms: i64,
     pub retries: [i64; 2],
     pub retry_percent: u32,
+    pub broker: &'a str,
 }
 
 /// What is out of a queue that is lent: group, topic, queue id, messages.
 pub type LentCount = (String, String, i32, u32);
+
+/// A queue that is lent: group, topic, queue id.
+pub type LentName = (String, String, i32);
 
 /// A committed offset: group, topic, queue id, offset.
 pub type Commit = (String, String, i32, i64);
@@ -441,7 +445,8 @@ impl FastPath {
         if state.commits.contains_key(&key) || !lent.take(key, queue) {
             return false;
         }
-        lent.retries.insert((group, topic), new.retries);
+        lent.places
+            .insert((group, topic), Place { retries: new.retries, broker: new.broker.into() });
         lent.retry_percent = new.retry_percent;
         lent.pop_time = lent.pop_time.max(new.pop_time);
         lent.steady_ahead_ms = new.steady_ms - monotonic_ms();
@@ -476,21 +481,25 @@ impl FastPath {
         counts.collect()
     }
 
-    /// Deliveries and acknowledgements of lent queues so far; when the first lease ends, or before.
-    pub fn lent_changes(&self) -> (u64, i64) {
+    /// Deliveries and acknowledgements of lent queues so far; when the first lease ends, or before;
+    /// messages that the broker renews.
+    pub fn lent_changes(&self) -> (u64, i64, u64) {
         let state = self.state.lock();
-        (state.lent.changes, state.lent.next_end())
+        (state.lent.changes, state.lent.next_end(), state.lent.renewed_count())
     }
 
     /// The lent queues of which a lease ended by now.
-    pub fn lent_ended(&self, now_ms: i64) -> Vec<(String, String, i32)> {
+    pub fn lent_ended(&self, now_ms: i64) -> Vec<LentName> {
         let mut guard = self.state.lock();
         let State { lent, tables, .. } = &mut *guard;
-        let names = |(group, topic, queue_id): (u32, u32, i32)| {
-            let group = text(&tables.groups[group as usize].name);
-            (group, text(&tables.topics[topic as usize].name), queue_id)
-        };
-        lent.ended(now_ms).into_iter().map(names).collect()
+        names(tables, lent.ended(now_ms))
+    }
+
+    /// The lent queues of which messages are out that the broker renews, of this owner, that end by
+    /// then.
+    pub fn lent_renewed(&self, owner: Option<&str>, until_ms: i64) -> Vec<LentName> {
+        let guard = self.state.lock();
+        names(&guard.tables, guard.lent.renewed(owner, until_ms))
     }
 
     /// Forgets a wait for an offset.
@@ -612,6 +621,14 @@ impl FastPath {
         let state = self.state.lock();
         state.holds.len() + state.waits.of_groups()
     }
+}
+
+fn names(tables: &Tables, keys: Vec<Key>) -> Vec<LentName> {
+    let name = |(group, topic, queue_id): Key| {
+        let group = text(&tables.groups[group as usize].name);
+        (group, text(&tables.topics[topic as usize].name), queue_id)
+    };
+    keys.into_iter().map(name).collect()
 }
 
 fn text(name: &[u8]) -> String {

@@ -14,7 +14,11 @@ use crate::queues::queue_ext::Filter;
 use crate::state::Core;
 use crate::wire::answer::{PopAnswer, PoppedRun, acknowledged, pop_answer};
 use crate::wire::frame::Frame;
-use crate::wire::pops::{Ack, Acks, Asked, Pop, START, read, read_acks};
+use crate::wire::grpc_pops::{Acks as AcksOfCall, Entry};
+use crate::wire::pops::{Ack, Acks, Asked, Pop, Receipt, START, read, read_acks};
+
+/// Queues of one acknowledgement by a call.
+const ACK_QUEUES_MAX: usize = 64;
 
 /// Between group and topic in the names of retries of version 1 and 2.
 const SEPARATORS: [u8; 2] = [b'_', b'+'];
@@ -48,7 +52,15 @@ pub fn take(
     let (asked, opaque) = read(frame.header)?;
     match asked {
         Asked::Pop(pop) if frame.body.is_empty() => {
-            take_pop(state, core, popper, &pop, opaque, answers)
+            let terms = Terms { is_renewed: false, is_usual: |_| true };
+            let Outcome::Found(found) = take_pop(state, core, popper, &pop, &terms) else {
+                return None;
+            };
+            let Popped { pop_time, rest, runs } = &found;
+            let invisible_ms = pop.invisible_ms;
+            let answer = PopAnswer { opaque, pop_time: *pop_time, invisible_ms, rest: *rest, runs };
+            pop_answer(answers, &answer, &state.lent.body);
+            Some(())
         }
         Asked::Ack(ack) if frame.body.is_empty() => {
             acknowledge(state, core, popper, &ack)?;
@@ -64,8 +76,8 @@ pub fn take(
     }
 }
 
-/// Slots of a topic and a group that may be read.
-fn place(
+/// Slots of a group and a topic that may be read.
+pub fn place(
     tables: &Tables,
     popper: &mut Popper<'_>,
     group: &[u8],
@@ -88,7 +100,7 @@ fn has_retry(
     pop: &Pop<'_>,
     place: (u32, u32),
 ) -> bool {
-    let got = lent.retries.get(&place).copied().unwrap_or_default();
+    let got = lent.places.get(&place).map(|place| place.retries).unwrap_or_default();
     let mut name = [0; 512];
     SEPARATORS.iter().zip(got).any(|(separator, got)| {
         let parts = [RETRY_PREFIX, pop.group, std::slice::from_ref(separator), pop.topic];
@@ -107,30 +119,59 @@ fn has_retry(
     })
 }
 
-fn take_pop(
+/// What a pop is for beside what it asks.
+pub struct Terms {
+    /// The broker renews the time of the messages.
+    pub is_renewed: bool,
+    /// Whether records can be answered; else the pop is for Python.
+    pub is_usual: fn(&[u8]) -> bool,
+}
+
+/// What a pop got; the records are in the body of `Lent`.
+pub struct Popped {
+    pub pop_time: i64,
+    /// Messages that are left in the queues that were read.
+    pub rest: i64,
+    pub runs: Vec<PoppedRun>,
+}
+
+/// What became of a pop.
+pub enum Outcome {
+    Found(Popped),
+    /// There is nothing for the group, for certain.
+    Nothing,
+    /// It is for Python.
+    Declined,
+}
+
+/// Whether a pop asks for what can be given.
+fn is_usual(pop: &Pop<'_>, queues: i32, now_ms: i64) -> bool {
+    let is_late =
+        pop.born_ms > 0 && now_ms - pop.born_ms > pop.poll_ms.saturating_add(POLL_GRACE_MS);
+    !is_late
+        && (1..=POP_MESSAGES_MAX as i32).contains(&pop.count)
+        && (1..=INVISIBLE_MS_MAX).contains(&pop.invisible_ms)
+        && pop.queue_id < queues
+}
+
+/// Takes messages.
+pub fn take_pop(
     state: &mut State,
     core: &mut Core,
     popper: &mut Popper<'_>,
     pop: &Pop<'_>,
-    opaque: i32,
-    answers: &mut Vec<u8>,
-) -> Option<()> {
+    terms: &Terms,
+) -> Outcome {
     let State { tables, lent, .. } = state;
-    let place = place(tables, popper, pop.group, pop.topic)?;
+    let Some(place) = place(tables, popper, pop.group, pop.topic) else {
+        return Outcome::Declined;
+    };
     let queues = tables.topics[place.1 as usize].read_queues;
     let now_ms = core.now_ms();
-    let is_late =
-        pop.born_ms > 0 && now_ms - pop.born_ms > pop.poll_ms.saturating_add(POLL_GRACE_MS);
-    if is_late
-        || !(1..=POP_MESSAGES_MAX as i32).contains(&pop.count)
-        || !(1..=INVISIBLE_MS_MAX).contains(&pop.invisible_ms)
-        || pop.queue_id >= queues
-    {
-        return None;
-    }
     let chance = lent.chance();
-    if chance < lent.retry_percent && has_retry(tables, core, lent, pop, place) {
-        return None;
+    let reads_retries = chance < lent.retry_percent && has_retry(tables, core, lent, pop, place);
+    if reads_retries || !is_usual(pop, queues, now_ms) {
+        return Outcome::Declined;
     }
     let (first, steps) =
         if pop.queue_id < 0 { (chance as i32 % queues.max(1), queues) } else { (pop.queue_id, 1) };
@@ -144,15 +185,19 @@ fn take_pop(
         invisible_ms: pop.invisible_ms,
         visible_at: monotonic_ms() + lent.steady_ahead_ms + pop.invisible_ms,
         owner: Arc::clone(popper.owner),
+        is_renewed: terms.is_renewed,
     };
     let mut body = std::mem::take(&mut lent.body);
     body.clear();
     let mut runs = Vec::new();
     let (mut left, mut rest) = (pop.count as u32, 0);
+    let mut is_whole = steps > 0;
     for step in 0..steps {
         let queue_id = (first + step) % queues;
         let key = (place.0, place.1, queue_id);
-        let Some(taken) = pop_queue(tables, core, lent, key, left, &mut lease, &mut body) else {
+        let most = (left, terms.is_usual);
+        let Some(taken) = pop_queue(tables, core, lent, key, most, &mut lease, &mut body) else {
+            is_whole = false;
             break;
         };
         if taken.count > 0 {
@@ -164,14 +209,15 @@ fn take_pop(
             break;
         }
     }
+    lent.body = body;
     if !runs.is_empty() {
         lent.pop_time = pop_time;
-        let invisible_ms = pop.invisible_ms;
-        let answer = PopAnswer { opaque, pop_time, invisible_ms, rest, runs: &runs };
-        pop_answer(answers, &answer, &body);
+        return Outcome::Found(Popped { pop_time, rest, runs });
     }
-    lent.body = body;
-    (!runs.is_empty()).then_some(())
+    if is_whole && !has_retry(tables, core, lent, pop, place) {
+        return Outcome::Nothing;
+    }
+    Outcome::Declined
 }
 
 /// What was taken of a queue.
@@ -187,15 +233,18 @@ fn pop_queue(
     core: &mut Core,
     lent: &mut Lent,
     key: Key,
-    most: u32,
+    (most, is_usual): (u32, fn(&[u8]) -> bool),
     lease: &mut Lease,
     body: &mut Vec<u8>,
 ) -> Option<Taken> {
     let (group, topic, queue_id) = key;
     let queue = lent.queue(key)?;
-    let handle = tables.reading(core, topic, queue_id)?;
-    let (low, end) = core.readable_bounds(handle);
     let start = queue.next_offset;
+    let Some(handle) = tables.reading(core, topic, queue_id) else {
+        // It never had a message.
+        return (start == 0).then_some(Taken { count: 0, rest: 0 });
+    };
+    let (low, end) = core.readable_bounds(handle);
     if low > queue.low() || start > end {
         return None;
     }
@@ -209,7 +258,11 @@ fn pop_queue(
     let before = body.len();
     let outcome = core.read_into(handle, start, count as usize, Filter::by_tags(None), body);
     let is_run = outcome.next_offset - start == i64::from(outcome.count);
-    if outcome.status != GetStatus::Found || !is_run || outcome.count > count {
+    if outcome.status != GetStatus::Found
+        || !is_run
+        || outcome.count > count
+        || !is_usual(&body[before..])
+    {
         body.truncate(before);
         return None;
     }
@@ -235,10 +288,7 @@ fn lent_queue(
 ) -> Option<(Key, i64)> {
     let (group, topic) = place(&state.tables, popper, group, topic)?;
     let key = (group, topic, queue_id);
-    state.lent.queue(key)?;
-    let handle = state.tables.reading(core, topic, queue_id)?;
-    let low = core.readable_bounds(handle).0;
-    state.has_capacity_to_commit(&key).then_some((key, low))
+    Some((key, low_of(state, core, key)?))
 }
 
 fn acknowledge(
@@ -280,6 +330,55 @@ fn acknowledge_all(
         }
     }
     Some(())
+}
+
+/// Takes acknowledgements by a call; None: one is not usual, and nothing has changed.
+pub fn acknowledge_call(
+    state: &mut State,
+    core: &mut Core,
+    popper: &mut Popper<'_>,
+    acks: &AcksOfCall<'_>,
+) -> Option<()> {
+    let place = place(&state.tables, popper, acks.group, acks.topic)?;
+    let (group, topic) = place;
+    let now_ms = core.now_ms();
+    let broker = state.lent.receivers(place, b"")?;
+    let mut lows: Vec<(i32, i64)> = Vec::new();
+    for Entry { receipt, .. } in &acks.entries {
+        let Receipt { queue_id, offset, pop_time, invisible_ms, .. } = *receipt;
+        let low = if let Some((_, low)) = lows.iter().rev().find(|(id, _)| *id == queue_id) {
+            *low
+        } else {
+            (lows.len() < ACK_QUEUES_MAX).then_some(())?;
+            let low = low_of(state, core, (group, topic, queue_id))?;
+            lows.push((queue_id, low));
+            low
+        };
+        let is_usual = receipt.kind == 0
+            && receipt.broker == broker.as_bytes()
+            && pop_time.saturating_add(invisible_ms) > now_ms
+            && offset >= low
+            && state.lent.queue((group, topic, queue_id))?.is_out(offset, pop_time);
+        is_usual.then_some(())?;
+    }
+    for Entry { receipt, .. } in &acks.entries {
+        if let Some(queue) = state.lent.queue((group, topic, receipt.queue_id)) {
+            // One that stands twice is done by then, which is success, too.
+            queue.acknowledge(receipt.offset, receipt.pop_time);
+        }
+    }
+    for (queue_id, _) in lows {
+        commit(state, (group, topic, queue_id));
+    }
+    Some(())
+}
+
+/// The first offset of a queue that is lent.
+fn low_of(state: &mut State, core: &mut Core, key: Key) -> Option<i64> {
+    state.lent.queue(key)?;
+    let handle = state.tables.reading(core, key.1, key.2)?;
+    let low = core.readable_bounds(handle).0;
+    state.has_capacity_to_commit(&key).then_some(low)
 }
 
 /// Has the group go on at the lowest offset that is not done.

@@ -172,6 +172,12 @@ impl ServerSide {
         self.buffer.len() - self.at + self.waiting_bytes + block
     }
 
+    /// What is to be sent, now or when the peer grants windows.
+    #[must_use]
+    pub const fn unread_bytes(&self) -> usize {
+        self.out.len() + self.waiting_bytes
+    }
+
     /// Of a stream's answer, what the peer grants no window for.
     #[must_use]
     pub fn waiting_bytes(&self, stream_id: u32) -> usize {

@@ -4,9 +4,10 @@
 
 use super::protobuf::{Fields, Value, push_bytes, push_message, push_number};
 use crate::protocol::grpc::{
-    CLIENT_ID, CLIENT_ID_BYTES_MAX, MESSAGE_GROUP_BYTES_MAX, OK, PREFIX_BYTES,
-    PROPERTIES_BYTES_MAX, PROPERTIES_MAX, SEND_MESSAGE, SYSTEM_PROPERTIES, USED_BORN_HOST,
-    USED_BORN_TIMESTAMP, USED_SHARDING_KEY, USED_TRACE_CONTEXT, code_of,
+    ACK_MESSAGE, CLIENT_ID, CLIENT_ID_BYTES_MAX, MESSAGE_GROUP_BYTES_MAX, OK, POLL_MS_MIN,
+    PREFIX_BYTES, PROPERTIES_BYTES_MAX, PROPERTIES_MAX, RECEIVE_MESSAGE, SEND_MESSAGE,
+    SYSTEM_PROPERTIES, USED_BORN_HOST, USED_BORN_TIMESTAMP, USED_SHARDING_KEY, USED_TRACE_CONTEXT,
+    code_of,
 };
 use crate::protocol::{ITEM_END, NAME_BYTES_MAX, NAME_END, property};
 use crate::wire::answer::push_decimal;
@@ -23,14 +24,24 @@ const TYPE_FIFO: i64 = 2;
 const ENCODING_IDENTITY_MAX: i64 = 1;
 
 /// What the text of the status of success says.
-const OK_TEXT: &[u8] = b"OK";
+pub(super) const OK_TEXT: &[u8] = b"OK";
 
 /// What that of a message says which is stored, but not as it should be.
 const STORED_TEXT: &[u8] = b"stored";
 
-/// Whether headers are those of a usual `SendMessage`.
+/// A call that may be answered here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    Send,
+    Receive,
+    Ack,
+}
+
+/// What usual headers ask for, and the id of their client.
 #[must_use]
-pub fn is_send<'a>(headers: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> bool {
+pub fn read_head<'a>(
+    headers: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+) -> Option<(Asked, &'a str)> {
     let (mut method, mut path, mut kind, mut client, mut timeout): (_, _, _, _, Option<&[u8]>) =
         (&b""[..], &b""[..], &b""[..], &b""[..], None);
     for (name, value) in headers {
@@ -43,13 +54,35 @@ pub fn is_send<'a>(headers: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> bool 
             _ => {}
         }
     }
-    path == SEND_MESSAGE
-        && method == b"POST"
+    let asked = match path {
+        SEND_MESSAGE => Asked::Send,
+        RECEIVE_MESSAGE => Asked::Receive,
+        ACK_MESSAGE => Asked::Ack,
+        _ => return None,
+    };
+    let is_usual = method == b"POST"
         && kind.starts_with(b"application/grpc")
         && client.len() <= CLIENT_ID_BYTES_MAX
         && client.is_ascii()
         && is_shown(client)
         && timeout.is_none_or(is_timeout)
+        && (asked != Asked::Receive || timeout.is_none_or(is_long));
+    let client = std::str::from_utf8(client).ok()?;
+    is_usual.then_some((asked, client))
+}
+
+/// Whether a receive has time to wait before such a deadline: others are explained by Python.
+fn is_long(timeout: &[u8]) -> bool {
+    let (unit, digits) = timeout.split_last().unwrap_or((&0, &[]));
+    let number = digits.iter().fold(0, |number, digit| 10 * number + u64::from(digit - b'0'));
+    let least_ms = POLL_MS_MIN + 1_000;
+    match unit {
+        b'S' => number * 1_000 > least_ms,
+        b'm' => number > least_ms,
+        b'u' => number / 1_000 > least_ms,
+        b'n' => number / 1_000_000 > least_ms,
+        _ => number > 0,
+    }
 }
 
 fn is_timeout(text: &[u8]) -> bool {
@@ -99,10 +132,10 @@ pub struct Sent<'a> {
 
 /// Fields that came already; one that comes again is declined.
 #[derive(Default)]
-struct Once(u64);
+pub(super) struct Once(u64);
 
 impl Once {
-    fn take(&mut self, field: u64) -> Option<()> {
+    pub(super) fn take(&mut self, field: u64) -> Option<()> {
         let bit = 1_u64.checked_shl(u32::try_from(field).ok()?)?;
         let is_first = self.0 & bit == 0;
         self.0 |= bit;
@@ -130,7 +163,7 @@ pub fn read_send(request: &[u8]) -> Option<Sent<'_>> {
         }
         once.take(field)?;
         match field {
-            1 => sent.topic = read_topic(bytes)?,
+            1 => sent.topic = read_name(bytes)?,
             3 => read_system(bytes, &mut sent)?,
             4 => sent.body = bytes,
             _ => return None,
@@ -140,7 +173,7 @@ pub fn read_send(request: &[u8]) -> Option<Sent<'_>> {
 }
 
 /// The name of a resource without a namespace.
-fn read_topic(resource: &[u8]) -> Option<&[u8]> {
+pub(super) fn read_name(resource: &[u8]) -> Option<&[u8]> {
     let mut fields = Fields(resource);
     let (2, Value::Bytes(name)) = fields.next()?? else {
         return None;
@@ -186,8 +219,8 @@ fn read_system<'a>(system: &'a [u8], sent: &mut Sent<'a>) -> Option<()> {
     Some(())
 }
 
-/// The milliseconds of a `Timestamp`.
-fn read_ms(time: &[u8]) -> Option<i64> {
+/// The milliseconds of a `Timestamp` or a `Duration`.
+pub(super) fn read_ms(time: &[u8]) -> Option<i64> {
     let (mut fields, mut once) = (Fields(time), Once::default());
     let mut ms = 0_i64;
     while let Some((field, value)) = fields.next()? {
@@ -302,10 +335,17 @@ pub fn push_sent(out: &mut Vec<u8>, code: u8, message_id: &[u8], offset: i64) {
     push_message(&mut entry, 1, &status);
     push_bytes(&mut entry, 2, message_id);
     push_number(&mut entry, 4, offset as u64);
+    with_prefix(out, |out| {
+        push_message(out, 1, &status);
+        push_message(out, 2, &entry);
+    });
+}
+
+/// Writes a message with its prefix.
+pub(super) fn with_prefix(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; PREFIX_BYTES]);
-    push_message(out, 1, &status);
-    push_message(out, 2, &entry);
+    write(out);
     let size = out.len() - start - PREFIX_BYTES;
     out[start + 1..start + PREFIX_BYTES].copy_from_slice(&(size as u32).to_be_bytes());
 }

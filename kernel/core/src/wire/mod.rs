@@ -3,6 +3,7 @@
 pub(crate) mod answer;
 pub(crate) mod frame;
 pub(crate) mod grpc;
+pub(crate) mod grpc_pops;
 pub(crate) mod header;
 #[cfg(test)]
 mod header_tests;

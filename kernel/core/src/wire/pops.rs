@@ -187,34 +187,44 @@ impl<'a> Fields<'a> {
     fn ack(&self) -> Option<Ack<'a>> {
         let (group, topic) = self.names()?;
         let (queue_id, offset) = (integer(self.queue_id)?, long(self.offset)?);
-        let receipt = Receipt::read(self.receipt)?;
+        let receipt = Receipt::read(self.receipt, false)?;
         let is_its = receipt.queue_id == queue_id && receipt.offset == offset;
         is_its.then_some(Ack { group, topic, queue_id, offset, pop_time: receipt.pop_time })
     }
 }
 
 /// What of a receipt of a pop without order counts.
-struct Receipt {
-    pop_time: i64,
-    queue_id: i32,
-    offset: i64,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt<'a> {
+    pub pop_time: i64,
+    pub invisible_ms: i64,
+    /// Of the queue's topic: 0 is the topic itself.
+    pub kind: i64,
+    pub broker: &'a [u8],
+    pub queue_id: i32,
+    pub offset: i64,
 }
 
-impl Receipt {
-    /// `start popTime invisibleTime 0 kind broker queueId offset`.
-    fn read(text: &[u8]) -> Option<Self> {
+impl<'a> Receipt<'a> {
+    /// `start popTime invisibleTime 0 kind broker queueId offset`; those of gRPC have the place in
+    /// the log behind it.
+    #[must_use]
+    pub fn read(text: &'a [u8], is_of_call: bool) -> Option<Self> {
         let mut parts = text.split(|byte| *byte == b' ');
         let mut number = || digits(parts.next()?);
         number()?;
         let pop_time = number()?;
-        number()?;
+        let invisible_ms = number()?;
         (number()? == 0).then_some(())?;
-        (number()? <= 2).then_some(())?;
+        let kind = number().filter(|kind| *kind <= 2)?;
         let broker = parts.next()?;
         let queue_id = i32::try_from(digits(parts.next()?)?).ok()?;
         let offset = digits(parts.next()?)?;
+        if is_of_call {
+            digits(parts.next()?)?;
+        }
         let is_whole = !broker.is_empty() && parts.next().is_none();
-        is_whole.then_some(Self { pop_time, queue_id, offset })
+        is_whole.then_some(Self { pop_time, invisible_ms, kind, broker, queue_id, offset })
     }
 }
 

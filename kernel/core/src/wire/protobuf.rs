@@ -70,8 +70,7 @@ impl<'a> Fields<'a> {
 /// Writes a field that holds a number; 0 is left out.
 pub fn push_number(out: &mut Vec<u8>, field: u8, number: u64) {
     if number != 0 {
-        out.push(field << 3);
-        push_varint(out, number);
+        push_told_number(out, field, number);
     }
 }
 
@@ -84,9 +83,25 @@ pub fn push_bytes(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
 
 /// Writes a field that holds a message.
 pub fn push_message(out: &mut Vec<u8>, field: u8, message: &[u8]) {
-    out.push(field << 3 | 2);
-    push_varint(out, message.len() as u64);
+    start_message(out, field, message.len());
     out.extend_from_slice(message);
+}
+
+/// Writes what stands before so many bytes of a field.
+pub fn start_message(out: &mut Vec<u8>, field: u8, size: usize) {
+    push_varint(out, u64::from(field) << 3 | 2);
+    push_varint(out, size as u64);
+}
+
+/// Writes a field that holds a number, 0 too.
+pub fn push_told_number(out: &mut Vec<u8>, field: u8, number: u64) {
+    push_varint(out, u64::from(field) << 3);
+    push_varint(out, number);
+}
+
+/// How many bytes a number takes.
+pub const fn varint_bytes(number: u64) -> usize {
+    (63 - (number | 1).leading_zeros() as usize) / 7 + 1
 }
 
 fn push_varint(out: &mut Vec<u8>, mut number: u64) {

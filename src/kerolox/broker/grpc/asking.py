@@ -20,7 +20,7 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.grpc import messages as pb
 from kerolox.protocol.grpc.parsing import count_fields
 from kerolox.remoting.grpc.connection import Call
-from kerolox.remoting.server import Handler, ServerConnection, next_connection_id
+from kerolox.remoting.server import Handler, ServerConnection, ShortWay, next_connection_id
 from kerolox.remoting.time_slices import TimeSlices
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ class Caller:
         self.version = metadata.get(VERSION, "")[:VERSION_CHARACTERS_MAX]
         self._dispatch = dispatch
         self._signer = signer
+        self.short_way: ShortWay | None = None
         self._later: asyncio.Future[RemotingCommand] | None = None
         self.on_cancelled: Callable[[], None] | None = None
         """Called when nobody waits any more for an answer that comes later."""
@@ -165,6 +166,10 @@ class Caller:
         """An answer that came later."""
         if self._later is not None and not self._later.done():
             self._later.set_result(response)
+
+    def go_on(self) -> None:
+        """What waits for an answer has it in another way."""
+        self.send_command(RemotingCommand.request(RequestCode.POP_MESSAGE))
 
     def _unsent(self, code: int) -> RemotingCommand:
         """What stands for the call where access is checked without a request."""

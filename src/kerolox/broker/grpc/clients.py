@@ -234,9 +234,10 @@ class GrpcClients:
                 client.telemetry.finish()
 
     def _closed(self, client: GrpcClient) -> None:
+        # Its messages are known by its id.
+        self._on_close(client)
         if self._clients.get(client.client_id) is client:
             del self._clients[client.client_id]
-        self._on_close(client)
 
 
 def heartbeat_of(client: GrpcClient, topics: list[str]) -> RemotingCommand:

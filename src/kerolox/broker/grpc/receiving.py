@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, cast
 from weakref import WeakValueDictionary
 
 from kerolox.broker.context import Context
@@ -17,11 +19,12 @@ from kerolox.broker.grpc.records import inflate, message_of
 from kerolox.broker.grpc.renewals import GIVEN_BACK_MS, Renewals
 from kerolox.broker.grpc.routes import ALL_QUEUES, is_fifo
 from kerolox.broker.pop.leases import QueueKey
-from kerolox.broker.requests.pop_fast import FastPops
+from kerolox.broker.requests.pop_fast import FastPops, FoundMessages
 from kerolox.broker.tables.filters import compile_expression
 from kerolox.filter.sql92_error import SQL92, Sql92Error
 from kerolox.filter.tags import Subscription, subscription_of
-from kerolox.message import PropertyKey
+from kerolox.kernel.feed import TRIED_DECLINED, TRIED_FOUND, TRIED_NOTHING
+from kerolox.message import ALL_TAGS, PropertyKey
 from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.grpc import messages as pb
@@ -36,12 +39,16 @@ from kerolox.protocol.headers import (
 from kerolox.protocol.pop import (
     POP_MESSAGES_MAX,
     PopInitMode,
+    PoppedBatch,
     PopReceipt,
     PopTextError,
     batches_from_texts,
 )
 from kerolox.protocol.records import decode_records
 from kerolox.remoting.time_slices import TimeSlices
+
+if TYPE_CHECKING:
+    from kerolox.remoting.server import ServerConnection
 
 POLL_MS_MIN, POLL_MS_MAX = 5_000, 20_000
 """``grpcClientConsumerMinLongPollingTimeoutMillis``, ``…Max…``."""
@@ -90,8 +97,10 @@ async def receive_message(
     request: pb.ReceiveMessageRequest,
     client: GrpcClient | None,
     renewals: Renewals,
+    fast: FastPops,
+    data: bytes,
 ) -> None:
-    """Pop, wait, and stream: status, messages, the time."""
+    """Pop, wait, and stream: status, messages, the time. ``data``: the request as it came."""
     topic = checks.topic_name(request.message_queue.topic)
     group = checks.group_name(request.group)
     subscription = await subscription_to(broker, topic, request.filter_expression)
@@ -103,29 +112,25 @@ async def receive_message(
     if name and name != broker.config.broker_name:
         raise AnswerError(pb.BAD_REQUEST, f"this is broker {broker.config.broker_name}, not {name}")
     poll_ms = polling_ms(caller, request, client)
-    is_order = is_fifo(broker, group)
+    count = min(max(request.batch_size, 1), POP_MESSAGES_MAX)
     header = PopMessageHeader(
         consumer_group=group,
         topic=topic,
         queue_id=ALL_QUEUES,
-        max_msg_nums=min(max(request.batch_size, 1), POP_MESSAGES_MAX),
+        max_msg_nums=count,
         invisible_time=invisible_ms,
         poll_time=poll_ms,
         born_time=broker.now_ms(),
         init_mode=INIT_MODE,
         exp_type=subscription.expression_type,
         exp=subscription.expression,
-        order=is_order,
+        order=is_fifo(broker, group),
         attempt_id=request.attempt_id or None,
     )
-    answer = await caller.ask(RemotingCommand.request(RequestCode.POP_MESSAGE, header.encode()))
-    if answer.code == ResponseCode.POLLING_FULL:
-        raise AnswerError(pb.TOO_MANY_REQUESTS, "too many receives wait at this broker")
-    if answer.code in _EMPTY:
-        raise AnswerError(pb.MESSAGE_NOT_FOUND, "no new message")
-    if answer.code != ResponseCode.SUCCESS:
-        raise error_of(answer)
-    messages, unwanted = await _messages(broker, answer, subscription)
+    popped = await _popped(broker, caller, header, fast, data)
+    if popped is None:
+        return
+    messages, unwanted = await _messages(broker, popped, subscription)
     for receipt in unwanted:
         await caller.ask(ack_command(group, topic, receipt))
     if not messages:
@@ -140,11 +145,110 @@ async def receive_message(
     _stream(caller, ok(), [message for message, _receipt in messages])
 
 
+class _Popped(NamedTuple):
+    """What a pop got."""
+
+    batches: Sequence[PoppedBatch]
+    records: bytes
+    pop_time: int
+    invisible_ms: int
+    revive_queue_id: int
+
+
+class _ReceiveFields(NamedTuple):
+    """What :meth:`~kerolox.broker.requests.pop_fast.FastPops.receive` is asked."""
+
+    topic: str
+    group: str
+    messages_max: int
+    invisible_ms: int
+    owner: str
+
+
+class _ShortWay:
+    """A receive of all messages: by the kernel, or in one step here."""
+
+    def __init__(self, caller: Caller, fast: FastPops, data: bytes, asked: _ReceiveFields) -> None:
+        self._caller, self._fast, self._data, self._asked = caller, fast, data, asked
+        self.found_nothing = False
+        self.is_answered = False
+        """By the kernel, whole."""
+        self.found: FoundMessages | None = None
+
+    @property
+    def has_taken(self) -> bool:
+        """Whether there were messages."""
+        return self.is_answered or self.found is not None
+
+    def take(self) -> None:
+        """Try."""
+        self.found_nothing = False
+        if self._caller.closed or self._tried():
+            return
+        self.found = self._fast.receive(*self._asked)
+        if self.found is None:
+            # It may have lent what is empty.
+            self._tried()
+
+    def _tried(self) -> bool:
+        """Whether the kernel knows."""
+        tried = self._caller.call.try_receive(self._data, self._caller.client_id)
+        self.is_answered = tried == TRIED_FOUND
+        self.found_nothing = tried == TRIED_NOTHING
+        return tried != TRIED_DECLINED
+
+    def try_again(self) -> bool | None:
+        """See :class:`~kerolox.remoting.server.ShortWay`."""
+        self.take()
+        if self.has_taken:
+            self._caller.go_on()
+            return True
+        return False if self.found_nothing else None
+
+
+async def _popped(
+    broker: Context, caller: Caller, header: PopMessageHeader, fast: FastPops, data: bytes
+) -> _Popped | None:
+    """Pop, and wait; None: the kernel has answered the call. AnswerError: there is nothing."""
+    group, topic, invisible_ms = header.consumer_group, header.topic, header.invisible_time
+    short_way = None
+    # Limits count requests.
+    if header.exp == ALL_TAGS and not broker.guards.limits.is_on:
+        owner = broker.tables.clients.named(group, cast("ServerConnection", caller))
+        fields = _ReceiveFields(topic, group, header.max_msg_nums, invisible_ms, owner)
+        short_way = caller.short_way = _ShortWay(caller, fast, data, fields)
+        short_way.take()
+    if short_way is None or not short_way.has_taken:
+        answer = await caller.ask(RemotingCommand.request(RequestCode.POP_MESSAGE, header.encode()))
+        if short_way is None or not short_way.has_taken:
+            return _popped_of(answer)
+    if short_way.found is None:
+        return None
+    found = short_way.found
+    return _Popped(found.batches, b"".join(found.bodies), found.pop_time, invisible_ms, 0)
+
+
+def _popped_of(answer: RemotingCommand) -> _Popped:
+    """What the answer to a pop has; AnswerError: nothing."""
+    if answer.code == ResponseCode.POLLING_FULL:
+        raise AnswerError(pb.TOO_MANY_REQUESTS, "too many receives wait at this broker")
+    if answer.code in _EMPTY:
+        raise AnswerError(pb.MESSAGE_NOT_FOUND, "no new message")
+    if answer.code != ResponseCode.SUCCESS:
+        raise error_of(answer)
+    said = PopMessageAnswer.decode(answer.ext_fields)
+    batches = batches_from_texts(
+        said.start_offset_info, said.msg_offset_info, said.order_count_info or ""
+    )
+    return _Popped(batches, answer.body, said.pop_time, said.invisible_time, said.revive_qid)
+
+
 def _stream(caller: Caller, status: pb.Status, messages: list[pb.Message]) -> None:
     call = caller.call
     call.send(pb.ReceiveMessageResponse(status=status).SerializeToString())
     for message in messages:
-        call.send(pb.ReceiveMessageResponse(message=message).SerializeToString())
+        # The order of a map counts for nothing; the kernel sorts it, too.
+        call.send(pb.ReceiveMessageResponse(message=message).SerializeToString(deterministic=True))
     last = pb.ReceiveMessageResponse()
     checks.set_ms(last.delivery_timestamp, time.time_ns() // 1_000_000)
     call.send(last.SerializeToString())
@@ -199,29 +303,25 @@ async def subscription_to(
 
 
 async def _messages(
-    broker: Context, answer: RemotingCommand, subscription: Subscription
+    broker: Context, popped: _Popped, subscription: Subscription
 ) -> tuple[list[tuple[pb.Message, PopReceipt]], list[PopReceipt]]:
     """The messages of a pop with their receipts; and the receipts of those that only have the hash
     of a tag in common with what is wanted."""
-    said = PopMessageAnswer.decode(answer.ext_fields)
-    batches = batches_from_texts(
-        said.start_offset_info, said.msg_offset_info, said.order_count_info or ""
-    )
-    places = [(batch, offset) for batch in batches for offset in batch.offsets]
+    places = [(batch, offset) for batch in popped.batches for offset in batch.offsets]
     messages: list[tuple[pb.Message, PopReceipt]] = []
     unwanted: list[PopReceipt] = []
     slices, left = TimeSlices(), INFLATED_OF_ALL_MAX
     for stored, (batch, offset) in zip(
-        decode_records(answer.body, inflate=False), places, strict=True
+        decode_records(popped.records, inflate=False), places, strict=True
     ):
         if batch.times_consumed is not None:
             times = batch.times_by_offset.get(offset, batch.times_consumed)
             stored.reconsume_times = max(stored.reconsume_times, times)
         receipt = PopReceipt(
             start_offset=batch.start_offset,
-            pop_time=said.pop_time,
-            invisible_time=said.invisible_time,
-            revive_queue_id=said.revive_qid,
+            pop_time=popped.pop_time,
+            invisible_time=popped.invisible_ms,
+            revive_queue_id=popped.revive_queue_id,
             kind=batch.kind,
             broker_name=broker.config.broker_name,
             queue_id=batch.queue_id,
@@ -273,7 +373,11 @@ def parsed_receipt(broker: Context, text: str) -> PopReceipt:
 
 
 async def ack_message(
-    broker: Context, caller: Caller, request: pb.AckMessageRequest, renewals: Renewals
+    broker: Context,
+    caller: Caller,
+    request: pb.AckMessageRequest,
+    renewals: Renewals,
+    fast: FastPops,
 ) -> pb.AckMessageResponse:
     """Messages are done; one entry for each."""
     topic, group = checks.topic_name(request.topic), checks.group_name(request.group)
@@ -282,7 +386,7 @@ async def ack_message(
             pb.BAD_REQUEST, f"{len(request.entries)} entries; at most {ENTRIES_MAX} are taken"
         )
     response = pb.AckMessageResponse()
-    slices, fast = TimeSlices(), FastPops(broker)
+    slices = TimeSlices()
     for each in request.entries:
         await slices.checkpoint()
         if caller.closed:
@@ -395,8 +499,11 @@ async def forward_to_dead_letters(
     call for ever after any other code.
     """
     topic, group = checks.topic_name(request.topic), checks.group_name(request.group)
-    receipt = parsed_receipt(broker, request.receipt_handle)
-    receipt = renewals.newest(group, topic, receipt) or receipt
+    said = parsed_receipt(broker, request.receipt_handle)
+    receipt = renewals.newest(group, topic, said) or said
+    if receipt.commit_log_offset < 0:
+        # What the kernel gave out is renewed without it.
+        receipt = replace(receipt, commit_log_offset=said.commit_log_offset)
     if receipt.commit_log_offset < 0:
         raise AnswerError(pb.INVALID_RECEIPT_HANDLE, "the receipt has no commit log offset")
     key = QueueKey(group, receipt.kind.topic(topic, group), receipt.queue_id)

@@ -14,13 +14,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.broker.pop.leases import QueueKey
 from kerolox.broker.requests.pop_acks import change
+from kerolox.protocol.java_numbers import LONG_MAX
+from kerolox.protocol.pop import PopReceipt, TopicKind
 from kerolox.remoting.time_slices import TimeSlices
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kerolox.broker.context import Context
     from kerolox.broker.grpc.clients import GrpcClient
     from kerolox.broker.grpc.stats import GrpcStats
-    from kerolox.protocol.pop import PopReceipt, TopicKind
+    from kerolox.broker.pop.leases import Lease
+    from kerolox.broker.pop.table import PopTable
 
 AHEAD_MS = 10_000
 """So long before its time is over a message is renewed (``renewAheadTimeMillis``)."""
@@ -59,8 +64,11 @@ def _place(group: str, topic: str, receipt: PopReceipt) -> _Place:
 class Renewals:
     """Those of one broker."""
 
-    def __init__(self, broker: Context, stats: GrpcStats) -> None:
-        """Nothing is renewed. ``stats`` count renewals."""
+    def __init__(
+        self, broker: Context, stats: GrpcStats, client_of: Callable[[str], GrpcClient | None]
+    ) -> None:
+        """Nothing is renewed. ``stats`` count renewals. ``client_of``: who is here of that id."""
+        self._client_of = client_of
         self._broker, self._stats = broker, stats
         self._all: dict[_Place, _Renewed] = {}
         self._of_client: dict[GrpcClient, set[_Place]] = {}
@@ -68,7 +76,11 @@ class Renewals:
         """By the wall clock, which makes receipts; some are gone."""
 
     def __len__(self) -> int:
-        return len(self._all)
+        return len(self._all) + self._queues.renewed
+
+    @property
+    def _queues(self) -> PopTable:
+        return self._broker.tables.pops.state.queues
 
     def add(self, client: GrpcClient, group: str, topic: str, receipt: PopReceipt) -> None:
         """A client that is here got a message without an invisible time of its own."""
@@ -77,6 +89,24 @@ class Renewals:
         self._all[place] = _Renewed(client, receipt.pop_time, receipt)
         self._of_client.setdefault(client, set()).add(place)
         self._plan(place, receipt)
+
+    def add_lent(self, lease: Lease) -> None:
+        """Messages come back that the kernel gave out for a client that named no time."""
+        client, key = self._client_of(lease.owner), lease.key
+        if client is None:
+            return
+        for offset in lease.open_offsets():
+            receipt = PopReceipt(
+                start_offset=lease.offsets[0],
+                pop_time=lease.pop_time,
+                invisible_time=lease.invisible_ms,
+                revive_queue_id=0,
+                kind=TopicKind.NORMAL,
+                broker_name=self._broker.config.broker_name,
+                queue_id=key.queue_id,
+                queue_offset=offset,
+            )
+            self.add(client, key.group, key.topic, receipt)
 
     def newest(self, group: str, topic: str, receipt: PopReceipt) -> PopReceipt | None:
         """The receipt that counts now, of a delivery that is renewed; None: it is not."""
@@ -93,6 +123,8 @@ class Renewals:
     async def run(self) -> None:
         """Renew what is due."""
         slices = TimeSlices()
+        # The kernel does not renew: what is due soon comes back.
+        self._queues.take_back_renewed(None, self._broker.steady_ms() + 2 * AHEAD_MS)
         end = self._broker.now_ms() + AHEAD_MS
         while self._due and self._due[0][0] <= end:
             due, place = heapq.heappop(self._due)
@@ -104,6 +136,7 @@ class Renewals:
 
     def client_left(self, client: GrpcClient) -> None:
         """Its messages come again soon."""
+        self._queues.take_back_renewed(client.client_id, LONG_MAX)
         for place in self._of_client.pop(client, ()):
             renewed = self._all.pop(place, None)
             if renewed is not None:

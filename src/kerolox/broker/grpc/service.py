@@ -25,6 +25,7 @@ from kerolox.broker.grpc.elsewhere import OtherBrokers
 from kerolox.broker.grpc.renewals import Renewals
 from kerolox.broker.grpc.routes import RouteCalls
 from kerolox.broker.grpc.stats import CANCELLED, SUCCESS, GrpcStats
+from kerolox.broker.requests.pop_fast import FastPops
 from kerolox.protocol.grpc import messages as pb
 from kerolox.protocol.grpc.parsing import TooManyFieldsError
 from kerolox.remoting.grpc.connection import Call
@@ -86,8 +87,10 @@ class Service:
         self._broker = broker
         self._dispatch = dispatch
         self._stats = stats
-        self.renewals = Renewals(broker, stats)
         self.clients = GrpcClients(on_client_left, broker.config.broker_name)
+        self.renewals = Renewals(broker, stats, self.clients.get)
+        broker.tables.pops.on_renewed = self.renewals.add_lent
+        self._fast = FastPops(broker)
         self.others = OtherBrokers(broker)
         self._unary = self._table()
 
@@ -118,7 +121,7 @@ class Service:
             "RecallMessage": plain(sending.recall_message, self.others),
             "Heartbeat": of_client(telemetry.heartbeat),
             "NotifyClientTermination": of_client(telemetry.notify_client_termination),
-            "AckMessage": plain(receiving.ack_message, self.renewals),
+            "AckMessage": plain(receiving.ack_message, self.renewals, self._fast),
             "ChangeInvisibleDuration": plain(receiving.change_invisible_duration, self.renewals),
             "ForwardMessageToDeadLetterQueue": plain(
                 receiving.forward_to_dead_letters, self.renewals
@@ -160,7 +163,7 @@ class Service:
 
     def _note(self, call: Call, code: int, begun: float) -> None:
         """Count an answer; calls that were refused are counted by their connections."""
-        result = CANCELLED if call.is_over else SUCCESS
+        result = CANCELLED if call.is_over and not call.is_answered else SUCCESS
         name, seconds = _name(call.head.path), monotonic() - begun
         self._stats.note(name, _CODES.get(code, "unknown"), result, seconds)
 
@@ -188,7 +191,7 @@ class Service:
             self._stats.waiting_receives += 1
             try:
                 await receiving.receive_message(
-                    self._broker, caller, request, client, self.renewals
+                    self._broker, caller, request, client, self.renewals, self._fast, data
                 )
             finally:
                 self._stats.waiting_receives -= 1

@@ -97,6 +97,7 @@ class Lease:
     __slots__ = (
         "first_pop_time",
         "invisible_ms",
+        "is_renewed",
         "is_reviving",
         "key",
         "offsets",
@@ -137,6 +138,8 @@ class Lease:
         self.owner = owner
         self.tries = tries
         """Copies of it that failed."""
+        self.is_renewed = False
+        """The kernel gave it out, and its owner was promised that the broker renews it."""
         self.is_reviving = False
         """A copy of it is being stored: an acknowledgement comes too late."""
         self.parent = parent

@@ -20,7 +20,7 @@ these bounds."""
 LEASES_MAX = 256
 """A queue of more pops is not lent: the way there and back would cost more than it saves."""
 
-_LentLease = tuple[int, int, int, int, int, int, int, str]
+_LentLease = tuple[int, int, int, int, int, int, int, str, bool]
 
 
 class Lender(Protocol):
@@ -38,6 +38,7 @@ class Lender(Protocol):
         steady_ms: int,
         retries: tuple[int, int],
         retry_percent: int,
+        broker_name: str,
         leases: Sequence[_LentLease],
     ) -> bool:
         """Take over a queue; False: it stays with the caller."""
@@ -50,11 +51,15 @@ class Lender(Protocol):
     def lent_counts(self) -> Sequence[tuple[str, str, int, int]]:
         """The queues that are lent, and how many messages of each are out."""
 
-    def lent_changes(self) -> tuple[int, int]:
-        """How many changes there were, and when the first lease ends."""
+    def lent_changes(self) -> tuple[int, int, int]:
+        """How many changes there were, when the first lease ends, and how many messages the broker
+        renews."""
 
     def lent_ended(self, now_ms: int) -> Sequence[tuple[str, str, int]]:
         """The queues of which a lease has ended."""
+
+    def lent_renewed(self, owner: str | None, until_ms: int) -> Sequence[tuple[str, str, int]]:
+        """The queues with messages that the broker renews, of an owner, and that end by then."""
 
 
 class Terms(NamedTuple):
@@ -64,6 +69,8 @@ class Terms(NamedTuple):
     retries: tuple[int, int]
     """Where the group goes on in both topics of its retries."""
     retry_percent: int
+    broker_name: str = ""
+    """In receipts of gRPC; empty: the kernel answers no receives by gRPC."""
 
 
 class Lending:
@@ -99,11 +106,21 @@ class Lending:
                 each.invisible_ms,
                 each.visible_at,
                 each.owner,
+                each.is_renewed,
             )
             for each in pops
         ]
         is_lent = self._kernel.lend_pops(
-            *key, queue.committed, queue.next_offset, space, pop_time, *terms, leases
+            *key,
+            queue.committed,
+            queue.next_offset,
+            space,
+            pop_time,
+            terms.steady_ms,
+            terms.retries,
+            terms.retry_percent,
+            terms.broker_name,
+            leases,
         )
         if is_lent:
             self.reserved[key] = queue.count + space
@@ -120,7 +137,7 @@ class Lending:
             return None
         committed, next_offset, pop_time, leases = found
         queue = PopQueue(committed)
-        for start, count, bits, newest, first, invisible_ms, visible_at, owner in leases:
+        for start, count, bits, newest, first, invisible_ms, visible_at, owner, renewed in leases:
             lease = Lease(
                 key,
                 range(start, start + count),
@@ -130,7 +147,7 @@ class Lending:
                 visible_at=visible_at,
                 owner=owner,
             )
-            lease.open = bits
+            lease.open, lease.is_renewed = bits, renewed
             queue.add(lease)
         queue.next_offset = next_offset
         return queue, pop_time
@@ -158,6 +175,17 @@ class Lending:
         if self._kernel is None or not self.reserved:
             return None
         return self._kernel.lent_changes()[1]
+
+    @property
+    def renewed(self) -> int:
+        """Messages of queues that are lent that the broker renews."""
+        return 0 if self._kernel is None else self._kernel.lent_changes()[2]
+
+    def of_renewed(self, owner: str | None, until_ms: int) -> list[QueueKey]:
+        """The queues that are lent with such messages, of an owner, that end by then."""
+        if self._kernel is None or not self.reserved:
+            return []
+        return [QueueKey(*each) for each in self._kernel.lent_renewed(owner, until_ms)]
 
     def ended(self, now_ms: int) -> list[QueueKey]:
         """The queues of which a lease has ended."""

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from kerolox.broker.pop.leases import AckOutcome, Changed, Held, InFlight, Instant, QueueKey
+from kerolox.broker.pop.leases import AckOutcome, Changed, Held, InFlight, Instant, Lease, QueueKey
 from kerolox.broker.pop.lending import Lender
 from kerolox.broker.pop.orders import Delivery, OrderTable
 from kerolox.broker.pop.table import PopLimits, PopTable
@@ -35,9 +35,14 @@ class PopPlan:
 class PopState:
     """Decides; neither reads a clock nor does I/O."""
 
-    def __init__(self, limits: PopLimits | None = None, kernel: Lender | None = None) -> None:
-        """Nothing is out. ``kernel``: what queues are lent to; None: to nobody."""
-        self.queues = PopTable(limits, kernel)
+    def __init__(
+        self,
+        limits: PopLimits | None = None,
+        kernel: Lender | None = None,
+        on_renewed: Callable[[Lease], None] | None = None,
+    ) -> None:
+        """Nothing is out. See :class:`~kerolox.broker.pop.table.PopTable`."""
+        self.queues = PopTable(limits, kernel, on_renewed)
         self.orders = OrderTable()
         self._commits: dict[QueueKey, int] = {}
 

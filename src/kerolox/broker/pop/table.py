@@ -84,8 +84,15 @@ class Revival:
 class PopTable:
     """Decides what is out; neither reads a clock nor does I/O."""
 
-    def __init__(self, limits: PopLimits | None = None, kernel: Lender | None = None) -> None:
-        """Nothing is out. ``kernel``: what queues are lent to; None: to nobody."""
+    def __init__(
+        self,
+        limits: PopLimits | None = None,
+        kernel: Lender | None = None,
+        on_renewed: Callable[[Lease], None] | None = None,
+    ) -> None:
+        """Nothing is out. ``kernel``: what queues are lent to; None: to nobody. ``on_renewed``:
+        called with what the kernel gave out and the broker is to renew, when it comes back."""
+        self._on_renewed = on_renewed
         self.limits = limits or PopLimits()
         self._lending = Lending(kernel)
         self._queues: dict[QueueKey, PopQueue] = {}
@@ -503,6 +510,22 @@ class PopTable:
         for key in self._lending.reserved.keys() - busy:
             self._own(key)
 
+    def take_back_group(self, group: str) -> None:
+        """No queue of a group is lent any more."""
+        for key in [each for each in self._lending.reserved if each.group == group]:
+            self._own(key)
+
+    @property
+    def renewed(self) -> int:
+        """Messages of queues that are lent that the broker is to renew."""
+        return self._lending.renewed
+
+    def take_back_renewed(self, owner: str | None, until_ms: int) -> None:
+        """Queues are not lent any more that have messages that the broker is to renew, of an owner,
+        or with None of any, and that end by then. ``until_ms``: by the steady clock."""
+        for key in self._lending.of_renewed(owner, until_ms):
+            self._own(key)
+
     def take_back_all(self) -> None:
         """Nothing is lent any more."""
         for key in list(self._lending.reserved):
@@ -518,6 +541,10 @@ class PopTable:
                 for lease in found[0].pops():
                     self._count_on(key, lease.left)
                     self._push(lease)
+                    if lease.is_renewed:
+                        lease.is_renewed = False
+                        if self._on_renewed is not None:
+                            self._on_renewed(lease)
             if found is not None:
                 self._pop_time = max(self._pop_time, found[1])
         return self._queues.get(key)

@@ -156,7 +156,9 @@ class _Pop:
 
     def answer(self) -> Reply | None:
         """The reply; None: it waits."""
-        found = self._popped()
+        short_way = self.request.connection.short_way
+        is_empty = short_way is not None and short_way.found_nothing
+        found = Popped(0) if is_empty else self._popped()
         if found.batches:
             return self._reply(found)
         if self.header.poll_time <= 0 or self.request.command.is_oneway:
@@ -200,6 +202,11 @@ class _Pop:
                 self.broker.store_stats.note_delivery(store_time_of(records[0]))
 
     def _try_again(self) -> bool:
+        short_way = self.request.connection.short_way
+        if short_way is not None:
+            is_answered = short_way.try_again()
+            if is_answered is not None:
+                return is_answered
         try:
             check_again(self.broker, self.header, self.request, "pop message")
             found = self._popped()

@@ -31,10 +31,20 @@ from kerolox.protocol.codes import (
     SerializeType,
 )
 from kerolox.protocol.framing import encode_frame, split_frame
-from kerolox.protocol.names import LMQ_PREFIX, NAME_BYTES_MAX, Int32, Int64
+from kerolox.protocol.names import (
+    LMQ_PREFIX,
+    NAME_BYTES_MAX,
+    Int32,
+    Int64,
+    has_name_characters,
+    is_reserved_group,
+    is_system_topic,
+)
 from kerolox.protocol.pop import (
     RECEIPT_BYTES_MAX,
     BatchAckBody,
+    PopInitMode,
+    PoppedBatch,
     PopReceipt,
     TopicKind,
 )
@@ -88,7 +98,7 @@ _decode_acks = msgspec.json.Decoder(BatchAckBody, strict=False).decode
 class _Place:
     """A group and a topic that were checked, and what they were checked against."""
 
-    __slots__ = ("group", "keys", "retries", "topic")
+    __slots__ = ("group", "is_for_calls", "keys", "retries", "topic")
 
     def __init__(
         self, name: str, group_name: str, topic: TopicConfig, group: SubscriptionGroupConfig
@@ -98,18 +108,25 @@ class _Place:
         self.keys = [QueueKey(group_name, name, each) for each in range(topic.read_queue_nums)]
         kinds = TopicKind.RETRY_V1, TopicKind.RETRY_V2
         self.retries = [QueueKey(group_name, kind.topic(name, group_name), 0) for kind in kinds]
+        self.is_for_calls = (
+            group.consume_message_orderly is not True
+            and has_name_characters(name)
+            and has_name_characters(group_name)
+            and not is_system_topic(name)
+            and not is_reserved_group(group_name)
+        )
+        """Whether receives by gRPC are pops without order, and nothing is wrong with the names."""
 
 
-class _Found:
+class FoundMessages:
     """What a pop got."""
 
-    __slots__ = ("bodies", "numbers", "pop_time", "rest", "size", "starts", "touched")
+    __slots__ = ("batches", "bodies", "pop_time", "rest", "size", "touched")
 
     def __init__(self, pop_time: int) -> None:
         self.pop_time = pop_time
         self.rest = self.size = 0
-        self.starts: list[str] = []
-        self.numbers: list[str] = []
+        self.batches: list[PoppedBatch] = []
         self.bodies: list[bytes] = []
         self.touched: list[tuple[QueueKey, int]] = []
         """The queues that were read, and where each goes on."""
@@ -118,15 +135,17 @@ class _Found:
         """Messages of a queue, which follow each other."""
         self.touched.append((key, read.next_offset))
         self.rest += max(read.max_offset - read.next_offset, 0)
-        self.starts.append(f"0 {key.queue_id} {start}")
-        offsets = ",".join(map(str, range(start, read.next_offset)))
-        self.numbers.append(f"0 {key.queue_id} {offsets}")
+        offsets = tuple(range(start, read.next_offset))
+        self.batches.append(PoppedBatch(TopicKind.NORMAL, key.queue_id, start, offsets))
         self.bodies.append(read.records)
         self.size += len(read.records)
 
     def answer(self, opaque: int, invisible_ms: int) -> bytes:
         """The whole frame."""
-        starts, numbers = ";".join(self.starts), ";".join(self.numbers)
+        starts = ";".join(f"0 {each.queue_id} {each.start_offset}" for each in self.batches)
+        numbers = ";".join(
+            f"0 {each.queue_id} {','.join(map(str, each.offsets))}" for each in self.batches
+        )
         header = (
             f'{{"code":0,"extFields":{{"popTime":"{self.pop_time}",'
             f'"invisibleTime":"{invisible_ms}","reviveQid":"0","restNum":"{self.rest}",'
@@ -228,10 +247,42 @@ class FastPops:
         ):
             return None
         place = self._place(asked.topic, asked.consumer_group)
-        if place is None:
+        found = None if place is None else self._found(place, asked, owner)
+        return None if found is None else found.answer(opaque, asked.invisible_time)
+
+    def receive(
+        self, topic: str, group: str, count: int, invisible_ms: int, owner: str
+    ) -> FoundMessages | None:
+        """All messages that are there, for a call of gRPC; what it says was checked. None: that is
+        not common, or there are none."""
+        if not self._is_common or self._broker.guards.limits.is_on:
             return None
+        place = self._place(topic, group)
+        if (
+            place is None
+            or not place.is_for_calls
+            or not self._pops.state.orders.is_empty
+            or not self._broker.config.broker_permission & Perm.READ
+        ):
+            return None
+        asked = _Fields(
+            consumer_group=group,
+            topic=topic,
+            queue_id=-1,
+            max_msg_nums=count,
+            invisible_time=invisible_ms,
+            poll_time=0,
+            init_mode=PopInitMode.MAX,
+        )
+        return self._found(place, asked, owner, lends_empty=True)
+
+    def _found(
+        self, place: _Place, asked: _Fields, owner: str, *, lends_empty: bool = False
+    ) -> FoundMessages | None:
+        """What a pop gets. ``lends_empty``: let the kernel know when something comes, if there is
+        nothing."""
         now, config = self._pops.now(), self._broker.config
-        count, born_ms, poll_ms = asked.max_msg_nums, asked.born_time, asked.poll_time
+        count, born_ms, poll_ms = asked.max_msg_nums, asked.born_time, asked.poll_time or 0
         if check_poll(config.broker_ip1, count, born_ms, poll_ms, now.wall_ms) is not None:
             return None
         keys = place.keys
@@ -242,17 +293,16 @@ class FastPops:
         chance = int(random() * 100)
         if chance < config.pop_from_retry_probability and self._has_retry(place):
             return None
-        found = _Found(now.wall_ms)
+        found = FoundMessages(now.wall_ms)
         first = chance % len(keys) if keys else 0
         self._take(found, asked, keys[first:] + keys[:first], owner)
         self._pops.commit()
-        if not found.starts:
-            return None
-        if state.queues.lends:
+        is_empty = lends_empty and len(found.touched) == len(keys) and not self._has_retry(place)
+        if self._pops.state.queues.lends and (found.batches or is_empty):
             self._lend(place, found.touched)
-        return found.answer(opaque, asked.invisible_time)
+        return found if found.batches else None
 
-    def _take(self, found: _Found, asked: _Fields, keys: list[QueueKey], owner: str) -> None:
+    def _take(self, found: FoundMessages, asked: _Fields, keys: list[QueueKey], owner: str) -> None:
         """Take messages of these queues, until one is not common."""
         group, topic, left = asked.consumer_group, asked.topic, asked.max_msg_nums
         store, table, now = self._store, self._pops.state.queues, self._pops.now()
@@ -306,7 +356,9 @@ class FastPops:
             return
         v1, v2 = map(self._next_retry, place.retries)
         percent = self._broker.config.pop_from_retry_probability
-        terms = Terms(self._pops.now().steady_ms, (v1, v2), percent)
+        name = self._broker.config.broker_name
+        broker_name = name if place.is_for_calls and " " not in name else ""
+        terms = Terms(self._pops.now().steady_ms, (v1, v2), percent, broker_name)
         for key, next_offset in touched:
             self._pops.state.queues.lend(key, next_offset, terms)
 

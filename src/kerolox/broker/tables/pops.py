@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kerolox import clock
 from kerolox.broker.base import Base
-from kerolox.broker.pop.leases import Instant, QueueKey
+from kerolox.broker.pop.leases import Instant, Lease, QueueKey
 from kerolox.broker.pop.orders import OrderFile
 from kerolox.broker.pop.snapshot import (
     NO_MARK,
@@ -69,7 +69,9 @@ class PopTables:
         is_fast = base.now_ms is clock.now_ms and base.steady_ms is clock.steady_ms
         self._kernel = base.store if base.store.lends_pops and is_fast else None
         """What queues are lent to; None: to nobody, since the kernel has clocks of its own."""
-        self.state = PopState(self._limits, self._kernel)
+        self.on_renewed: Callable[[Lease], None] | None = None
+        """See :class:`~kerolox.broker.pop.table.PopTable`."""
+        self.state = PopState(self._limits, self._kernel, self._renews)
         offsets.on_commit = self._disturbed
         folder = base.config.config_folder
         self._state_file = JsonFile(folder / STATE_FILE, lambda: self._taken_last, is_own=True)
@@ -176,7 +178,7 @@ class PopTables:
 
     def _renew(self) -> None:
         self.state.queues.take_back_all()
-        self.state = PopState(self._limits, self._kernel)
+        self.state = PopState(self._limits, self._kernel, self._renews)
 
     def _stored(self, key: QueueKey, offset: int) -> StoredQueue | None:
         """What there is of a queue that the file has."""
@@ -210,6 +212,14 @@ class PopTables:
         """Bring the offsets that pops committed to their table. To be called after each change."""
         for key, offset in self.state.drain_commits():
             self._offsets.commit(key.group, key.topic, key.queue_id, offset, SELF, is_own=True)
+
+    def _renews(self, lease: Lease) -> None:
+        if self.on_renewed is not None:
+            self.on_renewed(lease)
+
+    def group_changed(self, group: str) -> None:
+        """The kernel knows nothing of what changed: it asks anew."""
+        self.state.queues.take_back_group(group)
 
     def _disturbed(self, group: str, topic: str, queue_id: int) -> None:
         """Somebody else committed an offset: where the group is, is decided with the next pop."""

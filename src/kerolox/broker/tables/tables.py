@@ -35,7 +35,7 @@ class Tables:
             store,
             now_ms,
             may_be_fast=has_fast_pulls,
-            on_change=self.clients.set_may_broadcast,
+            on_change=self._group_changed,
         )
         self.offsets = OffsetTable(
             config.config_folder, store, has_lmq=config.enable_lmq, queues_of=self.topics.queues_of
@@ -44,3 +44,7 @@ class Tables:
         self.request_modes = RequestModes(settings)
         self.former_queues = FormerQueues(self.topics)
         self.locks = QueueLocks(base.steady_ms, config.rebalance_lock_max_live_time)
+
+    def _group_changed(self, group: str, may_broadcast: bool) -> None:
+        self.clients.set_may_broadcast(group, may_broadcast)
+        self.pops.group_changed(group)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol, cast
 
-from kerolox.kernel.feed import FED_MORE, FED_READY, FED_WAITS
+from kerolox.kernel.feed import FED_MORE, FED_READY, FED_WAITS, TRIED_DECLINED, TRIED_FOUND
 from kerolox.kernel.http2 import Http2Error, Http2Event, Opened, Received
 from kerolox.remoting.connection import (
     IN_FLIGHT_BYTES_MAX,
@@ -85,6 +85,8 @@ class Call:
             self.deadline = connection.loop.time() + head.timeout_seconds
         self.is_over = False
         """Nobody wants its answer: it is answered, cancelled, or its connection is gone."""
+        self.is_answered = False
+        """It is over since the kernel has answered it."""
         self.on_over: Callable[[], None] | None = None
         """Called once when that is so, unless it was answered by its own handler."""
         self.timer: asyncio.TimerHandle | None = None
@@ -171,6 +173,18 @@ class Call:
             self.connection.counts.calls_refused["UNREAD"] += 1
             http2.reset(self._stream_id, ErrorCode.ENHANCE_YOUR_CALM)
             self.cancelled()
+
+    def try_receive(self, request: bytes, client_id: str) -> int:
+        """See :meth:`~kerolox.kernel.feed.ConnectionKernel.try_receive`; of a call that has no
+        answer yet."""
+        if self.is_over or self._has_headers:
+            return TRIED_DECLINED
+        tried = self.connection.try_receive(self._stream_id, client_id, request)
+        if tried == TRIED_FOUND:
+            self.is_answered = True
+            self.connection.flush_soon()
+            self._end()
+        return tried
 
     def finish(self, status: GrpcStatus = GrpcStatus.OK, text: str = "") -> None:
         """End it."""
@@ -285,6 +299,10 @@ class GrpcConnection(ServerConnection):
         if not self.closed:
             self._kernel_itself.answer_calls(self.http2, data)
             self.flush_soon()
+
+    def try_receive(self, stream_id: int, client_id: str, request: bytes) -> int:
+        """See :meth:`~kerolox.kernel.feed.ConnectionKernel.try_receive`."""
+        return self._kernel_itself.try_receive(self.http2, stream_id, client_id, request)
 
     # -- frames -------------------------------------------------------------------------------
     def _receive(self, data: memoryview | bytes) -> tuple[list[Http2Event], int]:
