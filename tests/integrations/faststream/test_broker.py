@@ -10,11 +10,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from faststream import AckPolicy
 from faststream.exceptions import IncorrectState
 from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256
 
 import kerolox
-from faststream import AckPolicy
 from kerolox import (
     ConfigError,
     Message,

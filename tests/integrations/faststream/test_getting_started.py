@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 import pytest
+from faststream import BaseMiddleware, Context, ContextRepo, Depends, FastStream, TestApp
 from faststream.annotations import Logger
 from pydantic import Field, NonNegativeInt, ValidationError
 
-from faststream import BaseMiddleware, Context, ContextRepo, Depends, FastStream, TestApp
 from kerolox.integrations.faststream import (
     KeroloxBroker,
     KeroloxMessage,
