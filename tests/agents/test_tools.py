@@ -8,6 +8,7 @@ import os
 import sys
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -239,18 +240,20 @@ async def test_a_list_that_is_too_long_says_what_it_lacks(broker: LocalBroker) -
         assert any("100 more messages match" in each for each in answer["left_out"])
 
 
-async def test_the_command_serves_the_tools_over_stdio(broker: LocalBroker) -> None:
+async def test_the_command_serves_the_tools_over_stdio(broker: LocalBroker, tmp_path: Path) -> None:
     command = StdioServerParameters(
         command=sys.executable,
         args=["-m", "kerolox", "mcp", "-n", broker.name_server, "--log-level", "error"],
         env={"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "HOME": os.environ["HOME"]},
     )
-    async with Client(stdio_client(command)) as client:
-        names = {tool.name for tool in (await client.list_tools()).tools}
-        assert names == {tool.name for tool in TOOLS if not tool.is_action}
-        failed, answer = await called(client, "brokers")
-        assert not failed
-        assert answer["data"][0]["software"].startswith("Kerolox")
-        failed, answer = await called(client, "pause_group", name="x")
-        assert failed
-        assert "read-only" in answer["data"]["error"]
+    # By default errors go to the stderr of when the library was imported, which pytest closes.
+    with (tmp_path / "errors").open("w") as errors:
+        async with Client(stdio_client(command, errlog=errors)) as client:
+            names = {tool.name for tool in (await client.list_tools()).tools}
+            assert names == {tool.name for tool in TOOLS if not tool.is_action}
+            failed, answer = await called(client, "brokers")
+            assert not failed
+            assert answer["data"][0]["software"].startswith("Kerolox")
+            failed, answer = await called(client, "pause_group", name="x")
+            assert failed
+            assert "read-only" in answer["data"]["error"]

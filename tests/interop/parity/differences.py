@@ -80,7 +80,8 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             "settings of Kerolox's own, and those that are a system property or null in Java",
             ours=(
                 _one_of(r"tls\..*", r"metrics?[A-Z]\w+", r"acl(File|Strict)", "advertisedAddress"),
-                _one_of("brokerConfigPath", "configBlackList", "gatherTimeMicros", "listenHost"),
+                _one_of("brokerConfigPath", "configBlackList", "dedupMaxKeys", "gatherTimeMicros"),
+                _one_of("listenHost"),
                 _one_of(*SETTINGS_OF_5),
                 _one_of("ha(AclEnable|AllowedSlaves|BeginAnew|CutMaxSize|MasterAddress|TlsMode)"),
                 _one_of(r"diskSpace\w+", "logLevel", r"maxConnections\w*", r"maxRequests\w+"),

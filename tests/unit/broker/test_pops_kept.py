@@ -66,6 +66,9 @@ async def test_a_crash_delivers_again_what_no_file_knows(tmp_path: Path, kernel:
         await broker.parts.tables.pops.persist()
         late = await member.pop(2)
         await member.ack_all([early[1], late[1]])
+        # The group was made by its first request; its file is written in the background.
+        groups = tmp_path / "store" / "config" / "subscriptionGroup.json"
+        await until(lambda: groups.exists() and GROUP in groups.read_text())
         copy = tmp_path / "crashed"
         shutil.copytree(tmp_path / "store" / "config", copy)
     shutil.rmtree(tmp_path / "store" / "config")

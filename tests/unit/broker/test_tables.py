@@ -40,6 +40,9 @@ class RecordingStore:
     def set_fast_calls(self, topic: str, *, normal: bool, fifo: bool) -> None:
         pass
 
+    def set_dedup(self, topic: str, window_ms: int, by_keys: bool) -> None:
+        pass
+
     def delete_topic(self, topic: str) -> None:
         del self.topics[topic]
 
