@@ -33,7 +33,6 @@ from kerolox.broker.metrics.broker_stats import BrokerStats
 from kerolox.broker.metrics.store_stats import SAMPLE_SECONDS, StoreStats
 from kerolox.broker.ports import Ports
 from kerolox.broker.replication.replication import Peers
-from kerolox.broker.replication.resync import CutRequest
 from kerolox.broker.replication.waits import SlaveWaits
 from kerolox.broker.roles.parts import RoleParts
 from kerolox.broker.roles.roles import Roles
@@ -67,6 +66,7 @@ from kerolox.store.files.lock_holder import lock_holder
 from kerolox.store.recovery.cut_record import EVERYTHING, LogCut, is_cut_begun
 
 if TYPE_CHECKING:
+    from kerolox.broker.replication.resync import CutRequest
     from kerolox.metrics.role import MeasuredRole
 
 
@@ -486,7 +486,7 @@ class Broker:
             self._ports.deliver_ready()
         popping = self.parts.popping
         popping.held.tick()
-        if popping.revival.is_due and self.parts.writing.gate.writable:
+        if popping.is_due and self.parts.writing.gate.writable:
             self.parts.background.run(self._revive())
 
     async def _revive(self) -> None:

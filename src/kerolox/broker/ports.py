@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from kerolox.broker.context import Context
 from kerolox.broker.requests import ROUTER
-from kerolox.broker.requests.pop_fast import FastPops
 from kerolox.errors import BrokerError, ConfigError
 from kerolox.kernel.feed import ConnectionKernel
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.pop import POP_FRAME
 from kerolox.remoting.coalescing import RequestCoalescer
 from kerolox.remoting.server import (
     ConnectionLimits,
@@ -30,6 +30,7 @@ from kerolox.remoting.unserved import UnservedCodes
 
 if TYPE_CHECKING:
     from kerolox.broker.grpc.port import GrpcPort
+    from kerolox.broker.requests.pop_fast import FastPops
 
 VIP_PORT_DISTANCE = -2
 
@@ -77,6 +78,7 @@ class Ports:
         """Why that is so."""
         self._broker = broker
         self._feeder = feeder
+        self._pops: FastPops | None = None
         self._main: RemotingServer | None = None
         self._servers: list[RemotingServer] = []
         self._unserved_by_vip = UnservedCodes("VIP port of the broker")
@@ -112,7 +114,7 @@ class Ports:
                 self._kernel_of,
                 self.deliver_ready,
                 waits.request_flush,
-                FastPops(self._broker).answer,
+                self._answer_pop,
             )
             self._main = await self._listen(identity.port, self._handle, fast_path)
         except ConfigError as error:
@@ -146,6 +148,17 @@ class Ports:
             for server in self._servers:
                 server.deliver(connection_id, data)
         self._broker.arrivals.wake_arrived()
+
+    def _answer_pop(self, frame: bytes, connection: ServerConnection) -> bytes | None:
+        """See ``FastPath.answer``. What answers pops is loaded for the first: most brokers see
+        none."""
+        if not frame.startswith(POP_FRAME, 4):
+            return None
+        if self._pops is None:
+            from kerolox.broker.requests.pop_fast import FastPops
+
+            self._pops = FastPops(self._broker)
+        return self._pops.answer(frame, connection)
 
     def _kernel_of(self, connection_id: int, host: bytes) -> ConnectionKernel:
         """The kernel of a new connection."""

@@ -58,6 +58,10 @@ __all__ = [
     "start_offset_info",
 ]
 
+POP_FRAME = b'{"code":200'
+"""How the header of a pop, of an acknowledgement and of their like begins, in JSON: clients write
+the code first."""
+
 POP_MESSAGES_MAX = 32
 """Most messages of one pop."""
 

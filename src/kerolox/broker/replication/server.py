@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import secrets
 import socket
 from collections.abc import Callable
 
@@ -278,6 +277,8 @@ class SlaveServer:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str
     ) -> None:
         file_size = self._config.mapped_file_size_commit_log
+        import secrets
+
         nonce = secrets.token_hex(NONCE_BYTES)
         link = SlaveLink(self._settings, file_size, steady_ms(), self._check_proof, nonce)
         link.peer = peer

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 
 from kerolox.broker.context import Context
@@ -216,7 +215,13 @@ def chosen_queue(topic: TopicConfig, queue_id: int) -> int:
         return queue_id
     if topic.write_queue_nums <= 0:
         raise system_error(f"the topic[{topic.topic_name}] has no queue to write to")
-    return random.randrange(topic.write_queue_nums)
+    return _any_of(topic.write_queue_nums)
+
+
+def _any_of(queues: int) -> int:
+    import random
+
+    return random.randrange(queues)
 
 
 async def _store_one(
@@ -229,7 +234,7 @@ async def _store_one(
     dead_letters = _dead_letter_topic(broker, header, request)
     if dead_letters is not None:
         await broker.tables.topics.make_durable(dead_letters)
-        record.topic, record.queue_id = dead_letters, random.randrange(DLQ_QUEUES)
+        record.topic, record.queue_id = dead_letters, _any_of(DLQ_QUEUES)
         # RocketMQ 4.9.8 forgets to, and has a dead letter wait as its next retry would have.
         if PropertyKey.DELAY in record.properties:
             record.properties[PropertyKey.DELAY] = "0"
@@ -373,11 +378,11 @@ async def send_back(broker: Context, header: SendBackHeader, request: Request) -
     retries_max = _retries_max(group, header, request)
     if message.reconsume_times >= retries_max or header.delay_level < 0:
         dead = broker.tables.topics.create_for_group(DLQ_PREFIX + header.group, DLQ_QUEUES)
-        record.topic, record.queue_id = dead.topic_name, random.randrange(DLQ_QUEUES)
+        record.topic, record.queue_id = dead.topic_name, _any_of(DLQ_QUEUES)
         record.properties[PropertyKey.DELAY] = "0"
     else:
         queues = max(min(group.retry_queue_nums, topic.read_queue_nums), 1)
-        record.topic, record.queue_id = topic.topic_name, random.randrange(queues)
+        record.topic, record.queue_id = topic.topic_name, _any_of(queues)
         level = header.delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
         record.properties[PropertyKey.DELAY] = str(level)
     has_new_topic = broker.tables.topics.version != known_topics

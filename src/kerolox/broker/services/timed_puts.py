@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
@@ -57,6 +56,8 @@ class TimedPuts:
             return None
         if PropertyKey.TIMER_OUT in properties and PropertyKey.DELAY not in properties:
             return None  # It has waited, or waits on.
+        import random
+
         from kerolox.store.timer.puts import DRAWS, AsItIs, Refused, decide_put
 
         is_half = not record.is_final or record.topic in _OF_HALVES

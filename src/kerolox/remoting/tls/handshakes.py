@@ -16,9 +16,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
+from typing import TYPE_CHECKING
 
-from kerolox.remoting.tls.transport import TlsTransport
 from kerolox.security.certificate_faults import peer_fault
+
+if TYPE_CHECKING:
+    from kerolox.remoting.tls.transport import TlsTransport
 
 SLICE_SECONDS = 0.002
 """How long handshakes are worked on before others are served."""

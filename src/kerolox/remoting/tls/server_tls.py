@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from kerolox.errors import ConfigError
 from kerolox.remoting.connection import FrameConnection
 from kerolox.remoting.tls.handshakes import Handshakes
-from kerolox.remoting.tls.transport import CIPHER_BUFFER_BYTES, TlsTransport
 from kerolox.role_settings import DISABLED, ENFORCING, TlsServerSettings
 from kerolox.tasks import end_tasks
 
@@ -121,6 +120,8 @@ class ServerTls:
         self, connection: FrameConnection, transport: asyncio.Transport, hello: bytes
     ) -> None:
         """A connection began with TLS."""
+        from kerolox.remoting.tls.transport import CIPHER_BUFFER_BYTES, TlsTransport
+
         if self._buffer is None:
             self._buffer = memoryview(bytearray(CIPHER_BUFFER_BYTES))
         self.handshakes.add(
