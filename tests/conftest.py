@@ -17,7 +17,7 @@ from _pytest.nodeid import NodeId
 
 from tests.support import prepared, spark_versions
 from tests.support.programs import RUNS_ALL
-from tests.support.workers import MULTIPLE, USED, scope_of
+from tests.support.workers import LATE, MULTIPLE, USED, scope_of
 
 # Compiled modules are kept, here and by all processes that tests start, even where the environment
 # forbids it: otherwise each of some hundred processes compiles the whole package again.
@@ -92,7 +92,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("xdist_group") is None and (place := shared_by(item)):
                 item.add_marker(pytest.mark.xdist_group(place))
-        late = late_scopes(items) if os.environ.get(prepared.LATE_VARIABLE) == "1" else ()
+        late: frozenset[str] = frozenset()
+        if os.environ.get(prepared.LATE_VARIABLE) == "1":
+            late = config.stash[LATE] = late_scopes(items)
         items.sort(key=lambda item: (scope_of(item) in late, place_of(item)))
     if is_of_xdist:
         for item in items:

@@ -1,4 +1,4 @@
-"""`tools/second_run.py` on small suites: what is flaky, what has failed, and when it is told."""
+"""Runs of small suites: what `tools/second_run.py` says of them, and workers that die or wait."""
 
 from __future__ import annotations
 
@@ -47,6 +47,52 @@ def test_dies():
     os._exit(9)
 def test_fine_one(): pass
 def test_fine_two(): pass
+"""
+
+MEASURED = """
+from pathlib import Path
+from tests.support import idle, workers
+idle.STATISTICS = Path("stat")
+workers.LOOK_SECONDS = 0.01
+"""
+
+SPARES = """
+import os
+import time
+from pathlib import Path
+import pytest
+from tests.support.eventually import wait_until
+
+TICKS = {"used": 100, "idle": 100}
+COUNT = 30
+
+def machine(what):
+    TICKS[what] += 100
+    Path("new").write_text("cpu {used} 0 0 {idle} 0 0 0 0 0 0".format(**TICKS))
+    os.replace("new", "stat")
+
+def others():
+    return set(Path().glob("ran-*"))
+
+def test_waits():
+    def has_begun():
+        machine("idle")
+        return others()
+    wait_until(has_begun, what="a test of a spare worker")
+    assert Path(f"ran-{COUNT - 1}") in others(), "it begins with the last"
+    def stays():
+        seen = others()
+        for _ in range(10):
+            machine("used")
+            time.sleep(0.02)
+        return others() == seen
+    wait_until(stays, what="busy processors")
+    assert len(others()) < COUNT
+
+@pytest.mark.parametrize("number", range(COUNT))
+def test_one(number):
+    Path(f"ran-{number}").touch()
+    time.sleep(0.01)
 """
 
 
@@ -129,6 +175,16 @@ def test_a_test_whose_worker_dies_has_failed_and_runs_no_second_time(
     assert "died, with status 9" in verdict.failed[0].text
     assert suite.first.passed == 2
     assert (tmp_path / "runs").read_text() == "x"
+
+
+def test_a_spare_worker_runs_the_last_tests_while_processors_are_idle(
+    tool: ModuleType, tmp_path: Path
+) -> None:
+    suite = Suite(tool, tmp_path, test_spare=SPARES)
+    (tmp_path / "conftest.py").write_text(CONFTEST + MEASURED)
+    verdict = suite.judged("--spare-workers", "1")
+    assert verdict.is_good, suite.lines
+    assert suite.first.passed == 31
 
 
 @pytest.mark.parametrize(

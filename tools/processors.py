@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tests.support.idle import STATISTICS, read_statistics, share
+
 __all__ = ["Processors", "wait_used"]
 
 SAMPLE_SECONDS = 60.0
-STATISTICS = Path("/proc/stat")
-"""Of Linux; elsewhere nothing is said about the machine."""
 
 
 def wait_used(process: subprocess.Popen[Any]) -> float:
@@ -20,13 +23,6 @@ def wait_used(process: subprocess.Popen[Any]) -> float:
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     return used.ru_utime + used.ru_stime
-
-
-def read_statistics(text: str) -> tuple[int, int]:
-    """(idle, all) ticks of all processors, of the text of ``/proc/stat``; idle is who waits for a
-    disk, too."""
-    ticks = [int(field) for field in text.partition("\n")[0].split()[1:9]]
-    return ticks[3] + ticks[4], sum(ticks)
 
 
 class Processors:
@@ -58,9 +54,3 @@ class Processors:
         minutes = " ".join(f"{share(first, last):.0f}" for first, last in pairs)
         whole = share(self._samples[0], self._samples[-1])
         return f"processors idle: {whole:.0f} %; by minute: {minutes}"
-
-
-def share(first: tuple[int, int], last: tuple[int, int]) -> float:
-    """Per cent of the ticks between two samples in which a processor was idle."""
-    idle, every = last[0] - first[0], last[1] - first[1]
-    return 100 * idle / every if every else 0.0

@@ -51,11 +51,12 @@ from tests.support.kept import kept_folder
 from tests.support.prepared import FIRST_BUILDS, LATE_VARIABLE, late_builds
 from tests.support.programs import RUN_VARIABLE
 from tests.support.stores.golden import copy_golden
-from tests.support.workers import MULTIPLE, used_so_far
+from tests.support.workers import MULTIPLE, SPARES, used_so_far
 
-WORKERS = (MULTIPLE, str((os.cpu_count() or 2) + 3))
+WORKERS = (MULTIPLE, str((os.cpu_count() or 2) + 3), SPARES, "3")
 """Some more than there are processors: tests wait for timers, disks and other processes. With many
-more what all processors do takes each test longer than the time limits of the programs in it."""
+more what all processors do takes each test longer than the time limits of the programs in it, so
+the spare ones run tests only while processors are idle."""
 
 QUICK_AT_ONCE = 2
 """Of the checks of a second each, which come first."""

@@ -9,6 +9,7 @@
 ``built``          libraries in C, built by the first test that needs them
 ``programs``       the Java, Go and Node.js programs of ``tests/interop``, built once per checkout
 ``prepared``       the list of all builds, which `tools/prepare.py` makes beside the tests
+``workers``          processes that share the tests of a run, more of them while it is ``idle``
 ``browser``        Chromium, driven by Playwright
 ``bare_python``    an interpreter that has only some packages
 ``spark_versions`` another PySpark than the installed one

@@ -6,6 +6,10 @@ One process collects, shares the tests out, and reports; it runs none. Tests of 
 in one worker, which shares their servers. Collecting costs ten seconds of a processor, and workers
 that each do so (pytest-xdist's) send three reports of each test besides: what passed is a few
 numbers here. A test whose worker dies has failed, and no other worker runs it.
+
+With ``--spare-workers N`` there are up to so many more, which are given tests only while processors
+are idle: those of the end, where the short ones are. They have the others' priority, so a test that
+has begun has as much of a processor as any; a lower one would take it past the time limits in it.
 """
 
 from __future__ import annotations
@@ -30,10 +34,25 @@ from typing import Any, Literal, NoReturn
 
 import pytest
 
-__all__ = ["MULTIPLE", "USED", "RunInWorkers", "scope_of", "used_so_far"]
+from tests.support import idle
+
+__all__ = ["LATE", "MULTIPLE", "SPARES", "USED", "RunInWorkers", "scope_of", "used_so_far"]
 
 MULTIPLE = "--workers"
 """The option: how many."""
+
+SPARES = "--spare-workers"
+"""The option: how many more while processors are idle."""
+
+LATE = pytest.StashKey[frozenset[str]]()
+"""Of the configuration: scopes that a spare worker does not begin, since they wait for a build."""
+
+IDLE_MIN, IDLE_ENOUGH = 10.0, 30.0
+"""Per cent of all processors, over `LOOK_SECONDS`: below the first one spare worker fewer is given
+tests, from the second on one more."""
+
+LOOK_SECONDS = 1.0
+"""So often the processors are looked at."""
 
 AHEAD = 2
 """So many tests a worker has at least: it ends what a test used by what the next one needs."""
@@ -63,6 +82,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         MULTIPLE, type=int, default=0, help="processes that run tests; 0: this one does"
     )
+    group.addoption(
+        SPARES, type=int, default=0, help="so many more at most, while processors are idle"
+    )
 
 
 @pytest.hookimpl(trylast=True)
@@ -70,7 +92,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Take over the loop where workers are asked for."""
     count = config.getoption(MULTIPLE.removeprefix("--"))
     if count > 0 and not config.option.collectonly:
-        config.pluginmanager.register(RunInWorkers(config, count))
+        spares = config.getoption(SPARES.removeprefix("--").replace("-", "_"))
+        config.pluginmanager.register(RunInWorkers(config, count, spares))
 
 
 @dataclass
@@ -80,6 +103,7 @@ class Worker:
     name: str
     pid: int
     connection: Connection
+    is_spare: bool = False
     left: collections.deque[int] = field(default_factory=collections.deque)
     last: int | None = None
     is_told: bool = False
@@ -94,10 +118,13 @@ class RunInWorkers:
 
     IS_OF_CONTROLLER = True
 
-    def __init__(self, config: pytest.Config, count: int) -> None:
-        """``count``: of workers at a time."""
-        self._config, self._count = config, count
+    def __init__(self, config: pytest.Config, count: int, spares: int = 0) -> None:
+        """``count``: of workers at a time; ``spares``: of those that there may be besides."""
+        self._config, self._count, self._spares = config, count, spares
         self._begun = 0
+        self._admitted = 0
+        self._looked = time.monotonic()
+        self._idle = idle.Idle(idle.STATISTICS)
         self._workers: list[Worker] = []
         self._units: collections.deque[list[int]] = collections.deque()
         self._scopes: list[str] = []
@@ -118,6 +145,7 @@ class RunInWorkers:
                 self._begin()
             while self._workers:
                 self._listen()
+                self._admit()
                 if session.shouldfail:
                     raise session.Failed(session.shouldfail)
                 if session.shouldstop:
@@ -129,7 +157,7 @@ class RunInWorkers:
                 wait_for(worker.pid)
         return True
 
-    def _begin(self) -> None:
+    def _begin(self, *, is_spare: bool = False) -> None:
         """Fork a worker and give it its first tests."""
         name = f"gw{self._begun}"
         self._begun += 1
@@ -143,15 +171,15 @@ class RunInWorkers:
                 other.connection.close()
             serve(self._session, name, self._count, theirs)
         theirs.close()
-        worker = Worker(name, pid, ours)
+        worker = Worker(name, pid, ours, is_spare)
         self._workers.append(worker)
         self._give(worker)
 
     def _give(self, worker: Worker) -> None:
         """See that a worker has what it does next, or knows that nothing follows."""
         given: list[int] = []
-        while self._units and len(worker.left) + len(given) < AHEAD:
-            given += self._units.popleft()
+        while len(worker.left) + len(given) < AHEAD and (unit := self._next(worker)):
+            given += unit
         worker.left.extend(given)
         with contextlib.suppress(OSError):  # it is dead, as its other end will say
             if given:
@@ -159,6 +187,39 @@ class RunInWorkers:
             if not self._units and not worker.is_told:
                 worker.is_told = True
                 worker.connection.send(None)
+
+    def _next(self, worker: Worker) -> list[int]:
+        """Take what a worker is to run; empty where nothing is left, or nothing for a spare one."""
+        if not worker.is_spare:
+            return self._units.popleft() if self._units else []
+        if worker not in self._spare_workers()[: self._admitted]:
+            return []
+        late = self._config.stash.get(LATE, frozenset())
+        for place in reversed(range(len(self._units))):
+            if self._scopes[self._units[place][0]] not in late:
+                unit = self._units[place]
+                del self._units[place]
+                return unit
+        return []
+
+    def _spare_workers(self) -> list[Worker]:
+        return [worker for worker in self._workers if worker.is_spare]
+
+    def _admit(self) -> None:
+        """Now and then: one spare worker more or fewer is given tests, as processors are idle."""
+        if not self._spares or time.monotonic() < self._looked + LOOK_SECONDS:
+            return
+        self._looked = time.monotonic()
+        share = self._idle.share()
+        if share >= IDLE_ENOUGH:
+            self._admitted = min(self._admitted + 1, self._spares)
+        elif share < IDLE_MIN:
+            self._admitted = max(self._admitted - 1, 0)
+        begun = self._spare_workers()
+        if self._units and len(begun) < self._admitted:
+            self._begin(is_spare=True)
+        for worker in begun:
+            self._give(worker)
 
     def _listen(self) -> None:
         """Hear what workers have to say, or that they are dead."""
@@ -235,7 +296,7 @@ class RunInWorkers:
         )
         self._config.hook.pytest_runtest_logreport(report=report)
         if self._units:
-            self._begin()
+            self._begin(is_spare=worker.is_spare)
 
 
 def units_of(scopes: Sequence[str], places: Iterable[int]) -> list[list[int]]:
