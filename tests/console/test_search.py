@@ -59,6 +59,7 @@ async def test_a_key_that_many_messages_have_brings_a_few_of_each_topic(
     console: Console, topic_of_console: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "MESSAGES_OF_TOPIC_MAX", 2)
+    monkeypatch.setattr(search, "SEARCH_SECONDS_MAX", 60.0)
     for number in range(5):
         await console.admin.send_message(
             Message(topic_of_console, b"body-%d" % number, keys="shared-key")
