@@ -76,6 +76,29 @@ async def test_a_message_is_taken_back_within_its_step_until_it_comes(
         assert "moment is over" in ((await recall(peer, handles[1])).remark or "")
 
 
+async def test_without_an_index_nothing_is_taken_back_that_may_have_come(
+    tmp_path: Path, kernel: str
+) -> None:
+    now_ms = begin_ms = 1_700_000_000_000
+    settings = {"message_index_enable": False}
+    async with running(tmp_path, kernel, lambda: now_ms, **settings) as (broker, peer):
+        handles = [
+            await sent(peer, key, TIMER_DELIVER_MS=begin_ms + at_ms, UNIQ_KEY=key)
+            for key, at_ms in (("a", 100), ("b", 900), ("c", 1_100))
+        ]
+        await enqueued(broker, 3)
+        now_ms += 200
+        await broker.parts.writing.timer.turn()
+        assert await bodies(peer) == [b"a"]
+        answers = [await recall(peer, handle) for handle in handles]
+        too_late = ResponseCode.ILLEGAL_OPERATION
+        assert [each.code for each in answers] == [too_late, too_late, ResponseCode.SUCCESS]
+        assert "moment may be over" in (answers[0].remark or "")
+        now_ms += 2_000
+        await broker.parts.writing.timer.turn()
+        assert await bodies(peer) == [b"a", b"b"]
+
+
 @pytest.mark.parametrize("delay_ms", [50 * HOUR_MS, 60 * HOUR_MS])
 async def test_a_message_that_is_stored_again_on_its_way_is_taken_back(
     tmp_path: Path, kernel: str, delay_ms: int

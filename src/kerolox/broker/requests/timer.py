@@ -75,6 +75,7 @@ async def _recalled(broker: Context, header: RecallMessageHeader, request: Reque
         broker_name=config.broker_name,
         group=header.producer_group,
         now_ms=broker.now_ms(),
+        has_index=config.message_index_enable,
     )
     if isinstance(found, Refused):
         raise BrokerError(found.text, code=found.code)

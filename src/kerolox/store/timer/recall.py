@@ -45,13 +45,16 @@ def decide_recall(
     broker_name: str,
     group: str,
     now_ms: int,
+    has_index: bool = True,
 ) -> Refused | Recall:
     """The command, which is sent to ``topic``, the one that the request names,
     with :data:`RECALL_BODY`, and which :func:`~kerolox.store.timer.puts.decide_put` puts into the
-    timer's topic. ``group``: the producer's.
+    timer's topic. ``group``: the producer's. ``has_index``: the broker can tell whether the message
+    still waits.
 
     That it is stored does not say that there was such a message. Within the step that the message
-    comes in, which RocketMQ calls too late, the command names the step's end.
+    comes in, the command names the step's end. RocketMQ calls that too late; so it is without an
+    index, since the message may have come.
     """
     try:
         found = decode_handle(handle)
@@ -64,6 +67,11 @@ def decide_recall(
     end_ms = settings.step(found.time_ms - 1) + settings.precision_ms
     if end_ms <= now_ms:
         return _refused("recall failed, timestamp invalid: its moment is over")
+    if found.time_ms <= now_ms and not has_index:
+        return _refused(
+            "recall failed, timestamp invalid: its moment may be over, and without an index "
+            "(messageIndexEnable) nothing tells"
+        )
     if found.time_ms - now_ms >= settings.max_delay_sec * 1_000:
         return _refused("recall failed, timestamp invalid: no message waits for so long")
     properties = {

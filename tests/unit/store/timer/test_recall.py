@@ -112,6 +112,8 @@ def test_a_command_within_the_step_of_its_message_comes_into_its_slot(late: int,
     command = decide_put(properties, SETTINGS, topic="T", queue_id=0, now_ms=out_ms + on)
     assert isinstance(command, ForTimer)
     assert command.out_ms == out_ms
+    without = decide_recall(handle, SETTINGS, now_ms=out_ms + on, has_index=False, **given)
+    assert isinstance(without, Refused)
     now_ms = out_ms + 999 + late
     assert isinstance(decide_recall(handle, SETTINGS, now_ms=now_ms, **given), Refused)
 
