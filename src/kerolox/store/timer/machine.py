@@ -452,7 +452,8 @@ class Timer:
     def _pack(self, pack: _Pack, entry: Entry, moment: int, real_topic: str) -> bool:
         """Add the unit of an entry; False: it has to be alone, the first one of a file for
         instance."""
-        settings, write_ms = self._settings, self.write_ms
+        # A slave's clock may be behind what its master has read, and that is over.
+        settings, write_ms = self._settings, max(self.write_ms, self.read_ms)
         is_delete = entry.properties is not None and PropertyKey.TIMER_DELETES in entry.properties
         magic = DEFAULT | (DELETE if is_delete else 0)
         delay_ms = moment - self._now_ms

@@ -579,6 +579,20 @@ def test_a_slave_with_a_clock_behind_its_master_delivers_nothing_twice() -> None
     assert keys(disk) == []
 
 
+def test_a_slave_with_a_clock_behind_its_master_loses_no_message_that_is_rolled() -> None:
+    disk = Disk()
+    send(disk, "a", 25_000)
+    slave = disk.start(is_active=False).timer
+    slave.follow(TimerCheckpoint(NOW + 20_000, 0, 1, 1))
+    disk.work(slave)
+    slave.activate(True)
+    pass_time(disk, slave, NOW + 24_500)
+    assert "T" not in {topic for _, topic, _ in disk.puts}
+    pass_time(disk, slave, NOW + 26_000)
+    assert disk.puts[-1][1] == "T"
+    assert keys(disk)[-1] == "a"
+
+
 # -- what is asked for --------------------------------------------------------------------------
 def test_the_wheel_knows_a_unit_after_the_log_has_it() -> None:
     disk, timer = begin()
