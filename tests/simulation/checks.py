@@ -75,6 +75,8 @@ class Kept(NamedTuple):
     """What the timer says of it: begin of the step that it waited for; 0: it did not wait."""
     stored_ms: int = 0
     """By its broker's clock."""
+    dequeued_ms: int = 0
+    """When the timer found it due, by its broker's clock."""
     first_pop_ms: int = 0
     """Of a copy of a message that was popped: when it was first, by its broker's clock."""
 
@@ -187,6 +189,7 @@ def read_store(
                         b"TRANSACTION_CHECK_TIMES" in record.properties,
                         int(_property(record.properties, b"TIMER_OUT_MS") or 0),
                         record.store_timestamp,
+                        int(_property(record.properties, b"TIMER_DEQUEUE_MS") or 0),
                         int(_property(record.properties, b"1ST_POP_TIME") or 0),
                     )  # fmt: skip
                     contents.by_topic[topic][kept.key].append(kept)
