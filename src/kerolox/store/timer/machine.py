@@ -821,3 +821,11 @@ class Timer:
                 self.counts.delivered += put.topic != TIMER_TOPIC
                 return
             yield Hold()
+            if put.topic != TIMER_TOPIC and (yield from self._is_deleted_meanwhile(put)):
+                self.counts.deleted += 1
+                return
+
+    def _is_deleted_meanwhile(self, put: Put) -> Step[bool]:
+        """Whether a command to delete came while a message could not be put: it stands behind what
+        is taken of the queue."""
+        return (yield from self._is_deleted_behind(self.queue_offset - 1, put.properties))

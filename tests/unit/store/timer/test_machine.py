@@ -193,11 +193,34 @@ def test_a_put_that_cannot_be_done_is_tried_until_it_can() -> None:
     disk.put_results = []
     for _ in range(20):
         assert steps.send(PutResult.RETRY) == Hold()
-        assert isinstance(steps.send(None), Put)
+        request = steps.send(None)
+        while isinstance(request, ReadEntries):
+            request = steps.send(disk.answer(request))
+        assert isinstance(request, Put)
     assert timer.counts.delivered == 0
     steps.close()
     disk.work(timer)
     assert keys(disk) == ["a"]
+
+
+def test_a_delete_counts_while_its_message_can_not_be_put() -> None:
+    disk, timer = begin()
+    send(disk, "a", 300)
+    send(disk, "b", 300)
+    disk.work(timer)
+    disk.now_ms += 300
+    timer.move(disk.now_ms)
+    disk.put_results = [PutResult.RETRY]
+    steps, answer = timer.dequeue(), None
+    while not isinstance(request := steps.send(answer), Hold):
+        answer = disk.answer(request)
+    delete(disk, "a", 500)
+    with contextlib.suppress(StopIteration):
+        while True:
+            request = steps.send(disk.answer(request))
+    disk.work(timer)
+    assert keys(disk) == ["b"]
+    assert timer.counts.deleted == 1
 
 
 def test_a_put_that_is_refused_for_ever_is_counted_and_others_go_on() -> None:
