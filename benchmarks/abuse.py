@@ -10,9 +10,11 @@ server's own time, which is the clock less what the machine took
 within 100 ms.
 
 With ``--grpc`` those of ``tests/abuse/grpc_scenarios.py``, on one server for each kernel. Each is
-played again and again for some seconds, in turn with as many seconds of calm. A line has, of sends
-and receives by gRPC and by remoting, the 99th percentile in calm and beside the storm: the medians
-of the rounds. Others' are to move by under 10 %.
+played again and again for some seconds, in turn with as many seconds of calm, and of the same storm
+at another server of this machine: what a storm costs whoever shares a processor with it. A line
+has, of sends and receives by gRPC and by remoting, the 99th percentile in calm, beside the storm at
+the other server, and beside the storm: the medians of the rounds. The last is to be above the one
+before it by under 10 %.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -96,33 +99,49 @@ def percentile_99(sorted_ms: list[float]) -> float:
 def in_turn(
     kernel: str, storms: dict[str, Callable[[Up], None]], seconds: float, rounds: int
 ) -> None:
-    """Calm and each storm in turn."""
-    print(f"{kernel + ', 99 % in calm / beside, ms':<46}" + "".join(f"{k:>20}" for k in KINDS))
+    """Calm, each storm elsewhere, and each storm, in turn."""
+    head = f"{kernel + ', 99 %: calm, elsewhere, here, ms':<46}"
+    print(head + "".join(f"{kind:>27}" for kind in KINDS))
     with (
         tempfile.TemporaryDirectory() as folder,
-        Up(Path(folder), settings=SETTINGS, kernel=kernel, grpc=True) as up,
+        served_up(Path(folder) / "here", kernel) as up,
+        served_up(Path(folder) / "elsewhere", kernel) as other,
     ):
-        ask(up.broker, RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(TOPIC, queues=1))
-        served(up)
         for name, play in storms.items():
-            calm: dict[str, list[float]] = defaultdict(list)
-            beside: dict[str, list[float]] = defaultdict(list)
+            plays: tuple[Callable[[], None], ...] = (
+                lambda: time.sleep(0.1),
+                lambda play=play: play(other),  # type: ignore[misc]
+                lambda play=play: play(up),  # type: ignore[misc]
+            )
+            found: list[dict[str, list[float]]] = [defaultdict(list) for _ in plays]
             for _ in range(rounds):
-                watched(up, seconds, lambda up: time.sleep(0.1), calm)
-                watched(up, seconds, play, beside)
-            pairs = [(statistics.median(calm[k]), statistics.median(beside[k])) for k in KINDS]
-            figures = "".join(f"{a:8.2f} /{b:7.2f} {(b / a - 1) * 100:+.0f}%" for a, b in pairs)
+                for each, seen in zip(plays, found, strict=True):
+                    watched(up, seconds, each, seen)
+            figures = ""
+            for kind in KINDS:
+                calm, elsewhere, here = (statistics.median(seen[kind]) for seen in found)
+                moved = (here / elsewhere - 1) * 100
+                figures += f"{calm:7.2f}{elsewhere:7.2f}{here:7.2f}{moved:+5.0f}%"
             print(f"{name:<46}{figures}", flush=True)
 
 
+@contextmanager
+def served_up(folder: Path, kernel: str) -> Iterator[Up]:
+    """A server with the topic of the storms, which has served a call by gRPC."""
+    with Up(folder, settings=SETTINGS, kernel=kernel, grpc=True) as up:
+        ask(up.broker, RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(TOPIC, queues=1))
+        served(up)
+        yield up
+
+
 def watched(
-    up: Up, seconds: float, play: Callable[[Up], None], found: dict[str, list[float]]
+    up: Up, seconds: float, play: Callable[[], None], found: dict[str, list[float]]
 ) -> None:
     """Play for some seconds beside a probe; what it saw of each kind."""
     with Probe(up) as probe:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            play(up)
+            play()
     seen = probe.seen
     assert seen is not None
     assert not seen.wrong, seen.wrong

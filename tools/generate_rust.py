@@ -214,6 +214,7 @@ def of_http2() -> Iterator[str]:
         "IDLE_FRAMES_MAX",
         "RESETS_MAX",
         "SETTINGS_MAX",
+        "RESET_WORK",
         "SLICE_WORK",
         "TABLE_UPDATES_MAX",
     )

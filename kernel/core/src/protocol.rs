@@ -270,6 +270,7 @@ pub mod http2 {
     pub const IDLE_FRAMES_MAX: usize = 2000;
     pub const RESETS_MAX: usize = 1000;
     pub const SETTINGS_MAX: usize = 32;
+    pub const RESET_WORK: usize = 256;
     pub const SLICE_WORK: usize = 16_384;
     pub const TABLE_UPDATES_MAX: usize = 2;
     pub const STREAMS_MAX: u32 = 1024;

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
-SLICE_SECONDS_MAX = 0.005
+SLICE_SECONDS_MAX = 0.002
 """How long a request works before others run."""
 
 START_SECONDS_MAX = 0.001

@@ -93,6 +93,8 @@ class GrpcClient:
     heartbeat: RemotingCommand | None = None
     """What remoting would have of its settings; None: they are not known."""
     subscriptions: list[SubscriptionData] = field(default_factory=list)
+    said: int = 0
+    """Hash of its last settings."""
     first_seen_ms: int = field(default_factory=now_ms)
     questions: Questions = field(default_factory=Questions)
 

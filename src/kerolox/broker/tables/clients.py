@@ -382,9 +382,17 @@ class ClientTable:
     # -- inside -------------------------------------------------------------------------------
     def _check_consumer(self, data: ConsumerData, client: Client) -> None:
         known = self._groups.get(data.group_name)
-        self._check_capacity(data.group_name, {} if known is None else known.members, client)
+        members = {} if known is None else known.members
+        self._check_capacity(data.group_name, members, client)
+        named = data.subscription_data_set
+        if (
+            self._subscriptions + len(named) <= SUBSCRIPTIONS_MAX
+            and self._bytes + GroupSubscriptions.size_max(named) <= CLIENTS_BYTES_MAX
+            and len(members) < WANTED_MAX
+        ):
+            return  # As nearly always; to know exactly takes long.
         wanted = GroupSubscriptions() if known is None else known.wanted
-        more = wanted.growth(client.connection, data.subscription_data_set)
+        more = wanted.growth(client.connection, named)
         if more.subscriptions > 0 and self._subscriptions + more.subscriptions > SUBSCRIPTIONS_MAX:
             raise _too_many(client, f"{self._subscriptions} subscriptions in this broker")
         if more.size > 0 and self._bytes + more.size > CLIENTS_BYTES_MAX:

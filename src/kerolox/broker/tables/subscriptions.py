@@ -86,6 +86,11 @@ class GroupSubscriptions:
         self._member_of: dict[str, Hashable] = {}
         """Client id → the member that told last."""
 
+    @staticmethod
+    def size_max(subscriptions: Iterable[SubscriptionData]) -> int:
+        """What :meth:`declare` adds to the size at most."""
+        return sum(DECLARED_BYTES + _bytes_of(each) for each in subscriptions)
+
     def growth(self, member: Hashable, subscriptions: Iterable[SubscriptionData]) -> Growth:
         """What :meth:`declare` would add."""
         declared = self._declared.get(member, {})

@@ -36,6 +36,19 @@ LOOPBACK = "127.0.0.1"
 COLLECT_AFTER_SECONDS = 1.0
 """How long after a start its garbage is freed, which takes 20 ms."""
 
+YOUNG_OBJECTS, YOUNG_RUNS = 700, 5
+"""New objects before Python's collector examines those, and how often before it examines somewhat
+older ones, too: a millisecond."""
+
+OLD_SECONDS = 10.0
+"""How often it may examine all objects. That takes tens of milliseconds where clients have said
+much, and no request is answered meanwhile."""
+
+OLD_RUNS_MIN = 10
+"""Runs of the collector over younger objects without which it is not worth it."""
+
+NEVER = 1 << 30
+
 _log = logging.getLogger(__name__)
 
 
@@ -110,6 +123,16 @@ def _collect_from_now_on() -> None:
 def _freeze() -> None:
     gc.collect()
     gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS, YOUNG_RUNS, NEVER)
+    asyncio.get_running_loop().call_later(OLD_SECONDS, _collect_old)
+
+
+def _collect_old() -> None:
+    """Examine all objects, seldom: the collector by itself does so ten times a second while clients
+    say much."""
+    if gc.get_count()[2] >= OLD_RUNS_MIN:
+        gc.collect()
+    asyncio.get_running_loop().call_later(OLD_SECONDS, _collect_old)
 
 
 async def _registered(server: Broker) -> None:

@@ -1,6 +1,6 @@
 """One client that speaks gRPC: its connection, and its calls.
 
-HTTP/2 is decided in ``remoting/http2``, or in the native kernel; here are sockets, turns and calls.
+HTTP/2 is decided in ``remoting/http2``, or in the native kernel; here are sockets, steps and calls.
 A unary call is run on the spot up to its first wait, as requests of remoting are.
 """
 
@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from time import monotonic
 from typing import TYPE_CHECKING, Protocol, cast
 
 from kerolox.kernel.feed import FED_MORE, FED_READY, FED_WAITS, TRIED_DECLINED, TRIED_FOUND
@@ -21,11 +20,11 @@ from kerolox.remoting.connection import (
     PAUSED_BY_HANDLERS,
     PAUSED_BY_SLICE,
     PAUSED_BY_WRITES,
-    SLICE_SECONDS_MAX,
     WRITE_BYTES_MAX,
     go_on,
 )
 from kerolox.remoting.grpc.counts import GrpcCounts
+from kerolox.remoting.grpc.steps import StepQueue
 from kerolox.remoting.grpc.wire import (
     RESPONSE_HEADERS,
     CallHead,
@@ -53,6 +52,9 @@ MESSAGES_WAITING_MAX = 64
 CALL_BYTES = 8 * 1024
 """What a call keeps besides its messages, until its handler is done: also when the peer has reset
 it."""
+
+LOST_PER_STEP = 16
+"""Calls of a connection that is gone which are told so at a time."""
 
 if TYPE_CHECKING:
     from kerolox.kernel.feed import ConnectionKernel
@@ -209,8 +211,13 @@ class Call:
     def cancelled(self) -> None:
         """Called by the connection: nobody wants the answer any more."""
         if not self.is_over:
-            self._end()
-            self._give_up()
+            self.lost()
+
+    def lost(self) -> None:
+        """Called by the connection: as :meth:`cancelled`, of one that is over since its connection
+        is gone."""
+        self._end()
+        self._give_up()
 
     def expired(self) -> None:
         """Called at its deadline."""
@@ -240,6 +247,7 @@ class GrpcConnection(ServerConnection):
         serve: Serve,
         http2: Http2ServerSide,
         counts: GrpcCounts,
+        steps: StepQueue,
     ) -> None:
         super().__init__(server, shared, connection_id)
         self.http2 = http2
@@ -251,7 +259,11 @@ class GrpcConnection(ServerConnection):
         """That are counted."""
         self._unserved: deque[Call] = deque()
         """Whose message is there, and whose turn is not."""
-        self._serves_soon = False
+        self._lost: deque[Call] = deque()
+        """Whose connection is gone, and who do not know it yet."""
+        self._has_frames = False
+        """Frames that came wait for their turn."""
+        self._steps = steps
         self._flushes_soon = False
 
     # -- the loop's side ----------------------------------------------------------------------
@@ -269,8 +281,12 @@ class GrpcConnection(ServerConnection):
         """Called by the loop: the socket is closed; nobody wants any answer."""
         super().connection_lost(exc)
         self._unserved.clear()
-        for call in list(self._calls.values()):
-            call.cancelled()
+        self._has_frames = False
+        self._lost.extend(self._calls.values())
+        for call in self._lost:
+            call.is_over = True
+        if self._lost:
+            self._steps.join(self)
 
     @property
     def _kernel_itself(self) -> ConnectionKernel:
@@ -325,8 +341,7 @@ class GrpcConnection(ServerConnection):
         self._count_refused_streams()
         for event in events:
             self._take_event(event)
-        if self._unserved and not self._serves_soon:
-            self._serve_calls()
+        self._serve_calls()
         self._flush()
         if flags & FED_READY:
             self._server.fast_path.on_ready()
@@ -335,7 +350,7 @@ class GrpcConnection(ServerConnection):
         if flags & FED_MORE and not self.closed:
             self._pause(PAUSED_BY_ANSWERS)
             if not self._paused & PAUSED_BY_WRITES:
-                self.loop.call_soon(self._feed_more)
+                self._feed_soon()
 
     def _count_refused_streams(self) -> None:
         refused = self.http2.refused_streams
@@ -345,7 +360,12 @@ class GrpcConnection(ServerConnection):
             )
             self._refused_streams = refused
 
+    def _feed_soon(self) -> None:
+        self._has_frames = True
+        self._steps.join(self)
+
     def _feed_more(self) -> None:
+        self._has_frames = False
         if self.closed or self._paused & PAUSED_BY_WRITES:
             return
         self._resume(PAUSED_BY_ANSWERS)
@@ -399,19 +419,25 @@ class GrpcConnection(ServerConnection):
 
     # -- calls --------------------------------------------------------------------------------
     def _serve_calls(self) -> None:
-        """Serve those that wait, for one turn's time."""
-        self._serves_soon = False
-        end = monotonic() + SLICE_SECONDS_MAX
+        """Serve new calls at once where nothing of this connection waits, and there is time."""
+        if not self._unserved or self._steps.has_joined(self):
+            return
         while self._unserved and not self.closed:
-            if monotonic() >= end:
-                self._serves_soon = True
-                self.loop.call_soon(self._serve_more)
+            if not self._steps.has_time():
+                self._steps.join(self)
                 return
             self._start(self._unserved.popleft())
 
-    def _serve_more(self) -> None:
-        self._serve_calls()
-        self._flush()
+    def go_on(self) -> bool:
+        """Called by :class:`StepQueue`: do a little of what waits; whether there is more."""
+        if self._lost:
+            for _ in range(min(LOST_PER_STEP, len(self._lost))):
+                self._lost.popleft().lost()
+        elif self._unserved and not self.closed:
+            self._start(self._unserved.popleft())
+        elif self._has_frames:
+            self._feed_more()
+        return bool(self._lost or self._unserved or self._has_frames)
 
     def _start(self, call: Call) -> None:
         if call.deadline is not None and call.deadline <= self.loop.time():

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kerolox.remoting.grpc.counts import GrpcCounts
+from kerolox.remoting.grpc.steps import StepQueue
 from kerolox.remoting.server import (
     ConnectionLimits,
     FastPath,
@@ -64,6 +65,7 @@ class GrpcServer(RemotingServer):
         self._load = load
         self._serve: Serve | None = None
         self._kernel = kernel
+        self._steps: StepQueue | None = None
         self.counts = GrpcCounts()
 
     def _make_connection(self) -> ServerConnection:
@@ -72,6 +74,8 @@ class GrpcServer(RemotingServer):
 
         if self._serve is None:
             self._serve = self._load()
+        if self._steps is None:
+            self._steps = StepQueue(self._shared.loop)
         return GrpcConnection(
             self,
             self._shared,
@@ -79,4 +83,5 @@ class GrpcServer(RemotingServer):
             self._serve,
             http2_of(self._kernel)(),
             self.counts,
+            self._steps,
         )

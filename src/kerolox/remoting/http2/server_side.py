@@ -71,6 +71,9 @@ SLICE_WORK = 16 * 1024
 """Work that one call does before that, some two ms: bytes of headers, as RFC 7541 counts them, and
 streams whose windows change. A byte may stand for a whole header, a setting for all streams."""
 
+RESET_WORK = 256
+"""What the end of an open stream counts as: somebody gives up what its call waits for."""
+
 SETTINGS_MAX = 32
 """Values of one frame of settings."""
 
@@ -352,6 +355,7 @@ class Http2ServerSide:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"a reset of stream {stream_id}")
         self._count_reset()
         if self._forget(stream_id):
+            self._work += RESET_WORK
             events.append(WasReset(stream_id))
 
     # -- frames of the connection -------------------------------------------------------------

@@ -98,6 +98,26 @@ async def test_settings_are_answered_each_time_on_the_same_stream(client: GrpcPe
     assert (await stream.message()).status.code == pb.OK
 
 
+async def test_settings_that_repeat_make_nothing_anew(
+    client: GrpcPeer, grpc_broker: Broker
+) -> None:
+    stream, _ = await client.settled(**subscribing())
+    clients = grpc_broker._ports.grpc._service.clients
+    first = clients.get("client").heartbeat
+    stream.send(pb.TelemetryCommand(settings=pb.Settings(**subscribing())))
+    assert (await stream.message()).status.code == pb.OK
+    assert clients.get("client").heartbeat is first
+    other = subscribing()
+    other["subscription"].subscriptions[0].expression.expression = "a"
+    # What is refused after it was noted does not count as said.
+    for group, code in ((GROUP, pb.OK), ("g" * 256, pb.ILLEGAL_CONSUMER_GROUP), (GROUP, pb.OK)):
+        other["subscription"].group.name = group
+        stream.send(pb.TelemetryCommand(settings=pb.Settings(**other)))
+        assert (await stream.message()).status.code == code
+    online = grpc_broker.parts.tables.clients.group(GROUP)
+    assert online.subscriptions["T"].sub_string == "a"
+
+
 async def test_settings_of_nothing_end_the_stream(client: GrpcPeer) -> None:
     stream, answer = await client.settled(client_type=pb.PRODUCER)
     assert (answer, stream.status) == (None, 3)
