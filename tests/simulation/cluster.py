@@ -280,9 +280,13 @@ class Cluster:
         config = node.broker.config
         role = node.broker.parts.role.current if has_parts else Role.of(config)
         flushed = -1
+        ends: dict[tuple[str, int], int] = {}
         if what not in (STARTED, STOPPED) and has_parts:
-            store = node.broker.parts.store
+            store: Any = node.broker.parts.store  # the engine in Python
             log_end, flushed = store.max_physical_offset, store.flushed_offset
+            # Nothing is read: its disk may have died.
+            queues = store.files.queues.by_key
+            ends = {key: queue.max_offset for key, queue in queues.items() if queue.starts}
         self.history.event(
             Event(
                 self.loop.time(),
@@ -292,6 +296,7 @@ class Cluster:
                 log_end,
                 flushed,
                 not role.is_slave,
+                ends,
             )
         )
 

@@ -12,6 +12,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kerolox.message import ALL_TAGS
+
 PLAIN, ORDERED, DELAYED, TRANSACTION = "plain", "ordered", "delayed", "transaction"
 SEND_OK = "SEND_OK"
 COMMIT, ROLLBACK, UNKNOWN = "commit", "rollback", "unknown"
@@ -21,7 +23,7 @@ OK, LATER, DIED, LOST = "ok", "later", "died", "lost"
 
 def is_wanted(tag: str, expression: str) -> bool:
     """Whether tags joined by ``||``, or all, have a tag."""
-    return expression == "*" or tag in expression.split(" || ")
+    return expression == ALL_TAGS or tag in expression.split(" || ")
 
 
 @dataclass
@@ -185,6 +187,11 @@ class Group:
     subscriptions: list[Subscribed] = field(default_factory=list)
     """In order; none: all messages."""
 
+    @property
+    def has_tags(self) -> bool:
+        """Whether it ever subscribed to some tags alone."""
+        return any(each.expression != ALL_TAGS for each in self.subscriptions)
+
     def may_pass(self, tag: str, since: float) -> bool:
         """Whether a message that was sent then may reach none of its members: one of the
         subscriptions from then on does not want it."""
@@ -226,6 +233,8 @@ class Event:
     flushed: int = -1
     """CRASHED: what its store believed to be on the disk."""
     is_master: bool = True
+    queue_ends: dict[tuple[str, int], int] = field(default_factory=dict)
+    """KILLED, CRASHED: (topic, queue) to where it ended."""
 
 
 @dataclass

@@ -336,7 +336,7 @@ def run_seed(
     was_collecting = gc.isenabled()
     gc.disable()
     loop = SimulatedLoop(seed)
-    trace = Trace(loop.time, lines_max)
+    trace = Trace(loop.time, lines_max, str(folder))
     with Patches() as patches, _own_surroundings(trace, log_level):
         run = Run(made, loop, folder, trace)
         run.rest_seconds = rest_seconds

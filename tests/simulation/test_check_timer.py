@@ -13,14 +13,16 @@ STEP_MS = 200
 DELAY_MS = 700
 
 
-def _faults(waited_ms: int, came_ms: int, *kinds: str, has_pool: bool = False) -> list[str]:
+def _faults(
+    waited_ms: int, came_ms: int, *kinds: str, has_pool: bool = False, dequeued_ms: int = 0
+) -> list[str]:
     """A message whose step is 1,000 to 1,200: its record of the timer's topic has the time
     ``waited_ms``, and its copy ``came_ms``."""
     history = History(timer_step_ms=STEP_MS, kinds=frozenset(kinds), has_pool=has_pool)
     history.send("k", "t", DELAYED, 0.0).delay_ms = DELAY_MS
     contents = Contents()
     for topic, stored_ms in ((TIMER_TOPIC, waited_ms), ("t", came_ms)):
-        kept = Kept("k", "b", topic, 0, 0, 100, False, out_ms=1_000, stored_ms=stored_ms)
+        kept = Kept("k", "b", topic, 0, 0, 100, False, 1_000, stored_ms, dequeued_ms)
         contents.by_topic[topic]["k"].append(kept)
     return check_timer(history, contents)
 
@@ -28,6 +30,7 @@ def _faults(waited_ms: int, came_ms: int, *kinds: str, has_pool: bool = False) -
 @pytest.mark.parametrize(("came_ms", "is_well"), [(1_149, False), (1_150, True)])
 def test_a_message_that_comes_before_its_moment_is_told(came_ms: int, is_well: bool) -> None:
     assert (_faults(450, came_ms, "clock") == []) is is_well
+    assert (_faults(450, 100, "clock", dequeued_ms=came_ms) == []) is is_well
 
 
 @pytest.mark.parametrize(("came_ms", "is_well"), [(999, False), (1_200, True)])

@@ -22,6 +22,7 @@ from tests.simulation.scenario import (
     copies_left_behind,
     deduped,
     drawn,
+    mixed,
     popped,
     quiet,
     timed,
@@ -46,6 +47,13 @@ def test_the_same_seed_takes_the_same_course(seed: int) -> None:
 
     assert (again.digest, again.steps) == (once.digest, once.steps)
     assert run_seed(seed + 1_000).digest != once.digest
+
+
+def test_the_folder_of_a_run_says_nothing(tmp_path: Path) -> None:
+    runs = [run_seed(50_052, scenario=mixed, root=tmp_path / each) for each in ("one", "other")]
+
+    assert any("can't be used: /broker-0" in line for line in runs[0].lines)
+    assert runs[0].digest == runs[1].digest
 
 
 def test_another_process_takes_the_same_course() -> None:
