@@ -17,7 +17,12 @@ from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.records import decode_records
 from tests.abuse.conftest import SETTINGS
 from tests.abuse.grpc_abuses import TOPIC
-from tests.abuse.grpc_scenarios import GRPC_COUNTERS, GRPC_SCENARIOS, served
+from tests.abuse.grpc_scenarios import (
+    GRPC_COUNTERS,
+    GRPC_SCENARIOS,
+    OF_PYTHON,
+    served,
+)
 from tests.abuse.kept import ask, differing, fitted, keep, kept, tables
 from tests.abuse.scenarios import Scenario
 from tests.support.clients.requests import pull_fields, topic_fields
@@ -97,8 +102,7 @@ def play(up: Up, scenario: Scenario) -> None:
     assert not [line for line in probe.log_lines() if line.startswith(FORGED_STAMP)]
 
 
-@pytest.mark.parametrize("name", GRPC_SCENARIOS)
-def test_others_are_served_beside_and_the_attack_is_counted(up: Up, name: str) -> None:
+def judge(up: Up, name: str) -> None:
     before = counted(up)
     play(up, GRPC_SCENARIOS[name])
 
@@ -107,6 +111,17 @@ def test_others_are_served_beside_and_the_attack_is_counted(up: Up, name: str) -
         return all(now[each] > before[each] for each in GRPC_COUNTERS[name])
 
     wait_until(has_moved, what=f"{GRPC_COUNTERS[name]} are counted")
+
+
+@pytest.mark.parametrize("name", [name for name in GRPC_SCENARIOS if name not in OF_PYTHON])
+def test_others_are_served_beside_and_the_attack_is_counted(up: Up, name: str) -> None:
+    judge(up, name)
+
+
+@pytest.mark.parametrize("up", KERNELS[-1:], indirect=True, scope="module")
+@pytest.mark.parametrize("name", OF_PYTHON)
+def test_what_no_kernel_answers_is_abused_beside_one(up: Up, name: str) -> None:
+    judge(up, name)
 
 
 def test_all_that_was_there_is_there_after_a_restart_and_a_kill(up: Up) -> None:
