@@ -13,7 +13,7 @@ DEDUP_BUGS: dict[str, SeededBug] = {}
 _bug = functools.partial(seeded, DEDUP_BUGS)
 
 
-@_bug(7)
+@_bug(12)
 def keys_of_fast_sends_are_forgotten(patches: Patches) -> None:
     """What the fast path stored is not noted."""
     real = Window.settle
@@ -27,7 +27,7 @@ def keys_of_fast_sends_are_forgotten(patches: Patches) -> None:
     patches.set(Window, "settle", settle)
 
 
-@_bug(7)
+@_bug(12)
 def window_is_a_moment(patches: Patches) -> None:
     """A key is new again a millisecond later."""
     real = Windows.set

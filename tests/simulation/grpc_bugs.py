@@ -29,7 +29,7 @@ def messages_of_a_call_that_is_over_are_done(patches: Patches) -> None:
     patches.set(receiving, "change_command", made)
 
 
-@_bug(0)
+@_bug(1)
 def all_attempts_are_one(patches: Patches) -> None:
     """An ordered receive is taken for the one before, whose answer was lost."""
 
@@ -39,7 +39,7 @@ def all_attempts_are_one(patches: Patches) -> None:
     patches.set(receiving, "PopMessageHeader", header)
 
 
-@_bug(0)
+@_bug(22)
 def acknowledgement_is_of_the_next_message(patches: Patches) -> None:
     """The offset of a receipt is one too high."""
 

@@ -224,7 +224,7 @@ def one_acknowledgement_ends_all(patches: Patches) -> None:
     patches.set(PopTable, "ack", ack)
 
 
-@_bug(13)
+@_bug(11)
 def dead_letter_is_dropped(patches: Patches) -> None:
     """After its last retry a message is nowhere."""
     real = PopRevival._make
@@ -247,7 +247,7 @@ def dead_letter_is_dropped(patches: Patches) -> None:
 
 
 # -- order ----------------------------------------------------------------------------------------
-@_bug(0)
+@_bug(24)
 def blocked_queue_is_open(patches: Patches) -> None:
     """An ordered pop gets the next messages while others are out."""
     patches.set(OrderTable, "is_blocked", lambda self, key, attempt_id, now: False)

@@ -152,7 +152,7 @@ def rolled_message_is_delivered(patches: Patches) -> None:
     patches.set(TimerAnswers, "_deliver", deliver)
 
 
-@_bug(9)
+@_bug(0)
 def slots_are_left_out_after_a_jump(patches: Patches) -> None:
     """When the clock jumps ahead what was due in between does not come."""
     real = Timer.move
