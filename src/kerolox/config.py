@@ -25,6 +25,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import functools
 import logging
 import os
 import re
@@ -161,8 +162,9 @@ def _read_text(path: Path) -> tuple[str, str]:
         return data.decode("iso-8859-1"), "iso-8859-1"
 
 
+@functools.cache
 def camel(name: str) -> str:
-    """``listen_port`` → ``listenPort``."""
+    """``listen_port`` → ``listenPort``; of fields alone, which are few."""
     head, *tail = name.split("_")
     return head + "".join(word[:1].upper() + word[1:] for word in tail)
 
