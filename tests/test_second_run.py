@@ -45,8 +45,10 @@ import os
 def test_dies():
     with open("runs", "a") as file: file.write("x")
     os._exit(9)
-def test_fine_one(): pass
-def test_fine_two(): pass
+def is_placed():
+    return os.environ["PYTEST_XDIST_WORKER"] in ("gw0", "gw1")
+def test_fine_one(): assert is_placed()
+def test_fine_two(): assert is_placed()
 """
 
 MEASURED = """
@@ -92,6 +94,8 @@ def test_waits():
 @pytest.mark.parametrize("number", range(COUNT))
 def test_one(number):
     Path(f"ran-{number}").touch()
+    worker = os.environ["PYTEST_XDIST_WORKER"]
+    Path(f"place-{worker}-{os.environ['PYTEST_XDIST_WORKER_COUNT']}").touch()
     time.sleep(0.01)
 """
 
@@ -185,6 +189,9 @@ def test_a_spare_worker_runs_the_last_tests_while_processors_are_idle(
     verdict = suite.judged("--spare-workers", "1")
     assert verdict.is_good, suite.lines
     assert suite.first.passed == 31
+    # Each has a share of the ports for servers, of as many as there are workers.
+    places = sorted(path.name for path in tmp_path.glob("place-*"))
+    assert places == ["place-gw0-2", "place-gw1-2"]
 
 
 @pytest.mark.parametrize(

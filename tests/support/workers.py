@@ -101,6 +101,8 @@ class Worker:
     """One, as the controller sees it; ``left`` are the tests that it has not ended."""
 
     name: str
+    place: int
+    """Its number among those that live: it has ports of its own by it."""
     pid: int
     connection: Connection
     is_spare: bool = False
@@ -161,6 +163,8 @@ class RunInWorkers:
         """Fork a worker and give it its first tests."""
         name = f"gw{self._begun}"
         self._begun += 1
+        count = self._count + self._spares
+        place = min(set(range(count)) - {worker.place for worker in self._workers})
         ours, theirs = multiprocessing.Pipe()
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
@@ -169,9 +173,9 @@ class RunInWorkers:
             ours.close()
             for other in self._workers:
                 other.connection.close()
-            serve(self._session, name, self._count, theirs)
+            serve(self._session, name, (place, count), theirs)
         theirs.close()
-        worker = Worker(name, pid, ours, is_spare)
+        worker = Worker(name, place, pid, ours, is_spare)
         self._workers.append(worker)
         self._give(worker)
 
@@ -414,11 +418,13 @@ class RunTests:
         self._connection.send(("warning", told, where))
 
 
-def serve(session: pytest.Session, name: str, count: int, connection: Connection) -> NoReturn:
-    """Be a worker, from the fork to the end of the process."""
+def serve(
+    session: pytest.Session, name: str, place: tuple[int, int], connection: Connection
+) -> NoReturn:
+    """Be a worker, from the fork to the end of the process; ``place``: its number, of how many."""
     config = session.config
     try:
-        become_worker(config, name, count)
+        become_worker(config, name, place)
         tests = RunTests(session, connection)
         config.pluginmanager.register(tests)
         tests.run()
@@ -437,9 +443,10 @@ def serve(session: pytest.Session, name: str, count: int, connection: Connection
         os._exit(0)
 
 
-def become_worker(config: pytest.Config, name: str, count: int) -> None:
+def become_worker(config: pytest.Config, name: str, place: tuple[int, int]) -> None:
     """Leave to the controller what is its own: terminal, files, plugins that say so."""
-    os.environ["PYTEST_XDIST_WORKER"] = name
+    number, count = place
+    os.environ["PYTEST_XDIST_WORKER"] = f"gw{number}"
     os.environ["PYTEST_XDIST_WORKER_COUNT"] = str(count)
     config.workerinput = {"workerid": name, "workercount": count}  # type: ignore[attr-defined]
     plugins = config.pluginmanager
