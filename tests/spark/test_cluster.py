@@ -1,12 +1,14 @@
 """Sources and sink on a standalone cluster whose workers have Kerolox installed, or get it.
 
 By Spark Connect the client has no Kerolox: the Python of server and workers has. The ordinary run
-has a cluster behind a Connect server alone; a session in the driver's own process is what all other
-tests of this folder have, on one machine."""
+has a Connect server without a cluster, which is five Java processes less: Spark starts the same
+Python processes on a worker as on a server. A session in the driver's own process is what all other
+tests of this folder have."""
 
 from __future__ import annotations
 
 import tarfile
+from contextlib import ExitStack
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,19 +26,22 @@ pytestmark = pytest.mark.xdist_group("spark-cluster")
 
 
 @pytest.mark.skipif(find_spec("grpc") is None, reason="needs pyspark[connect]")
-def test_a_connect_client_of_a_cluster_reads_and_writes_each_message_once(topics, tmp_path):
+@pytest.mark.parametrize("has_cluster", [False, pytest.param(True, marks=pytest.mark.software)])
+def test_a_connect_client_reads_and_writes_each_message_once(topics, tmp_path, has_cluster):
     python, client = bare_python(tmp_path / "installed", formats=True), tmp_path / "client-python"
     variables = user_variables(python)
-    with (
-        standalone_cluster(tmp_path / "cluster", variables) as master,
-        connect_server(tmp_path / "server", variables, master) as url,
-    ):
+    with ExitStack() as stack:
+        master = "local[2]"
+        if has_cluster:
+            master = stack.enter_context(standalone_cluster(tmp_path / "cluster", variables))
+        url = stack.enter_context(connect_server(tmp_path / "server", variables, master))
         found = run_pipeline([bare_python(client)], variables, url, topics, tmp_path / "client")
     check_found(found)
     events = told(tmp_path / "server")
     assert "rocketmq" in events
     assert SECRET not in events
-    assert workers_of(found, tmp_path) == {"worker-1", "worker-2"}
+    if has_cluster:
+        assert workers_of(found, tmp_path) == {"worker-1", "worker-2"}
     behind = lag({"sources": found["sources"]})
     assert len(behind) == 4
     assert set(behind.values()) == {0}
