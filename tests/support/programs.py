@@ -79,6 +79,9 @@ QUICK_JAVA = (
 """Options of a Java process that lives for a minute: quickly compiled code, no second check of the
 jars' bytecode, and no word of shared classes that do not fit."""
 
+COARSE_TIMERS = Path(__file__).with_name("coarse_timers.sh")
+"""What a Java program is started by."""
+
 RUNS_ALL = os.environ.get("KEROLOX_SOFTWARE") == "all"
 """Whether all versions run, and all contract tests, against the Java broker too; it takes some ten
 minutes."""
@@ -231,7 +234,7 @@ def java_of(
     folders = dict.fromkeys(each for each in (classes, built) if each is not None)
     jars = [str(_jar_of(each)) for each in folders if (each / "target" / "classes").exists()]
     classpath = ":".join([*jars, f"{built / 'target' / 'lib'}/*"])
-    java = ["java", "-Xmx512m", *QUICK_JAVA]
+    java = [str(COARSE_TIMERS), "java", "-Xmx512m", *QUICK_JAVA]
     if len(folders) == 1 and (shared := classes_of(built)).exists():
         java.append(f"-XX:SharedArchiveFile={shared}")
     java.append("-Drocketmq.client.logLevel=ERROR")
