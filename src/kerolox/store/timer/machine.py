@@ -460,9 +460,10 @@ class Timer:
         beyond = moment - write_ms - settings.window * settings.precision_ms
         if beyond >= 0:
             magic |= ROLL
-            is_short = beyond < settings.window // 3 * settings.precision_ms
-            steps = settings.window // 2 if is_short else settings.window
-            moment = write_ms + steps * settings.precision_ms
+            # The later it is taken, the later this is, and never earlier: what a slave takes behind
+            # its master is not over before that has rolled it.
+            half_ms = settings.window // 2 * settings.precision_ms
+            moment -= max(1, -(-beyond // half_ms)) * half_ms
         position, blank = place(pack.end, settings.log_file_bytes)
         is_free = self._wheel.is_free(moment, self.read_ms)
         if pack.units and (blank or not is_free):

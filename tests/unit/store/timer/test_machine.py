@@ -161,7 +161,7 @@ def test_a_long_delay_is_rolled_and_comes_once() -> None:
     first = unit_at(disk.log[0], 0, 0)
     assert first is not None
     assert first.magic == UnitMagic.DEFAULT | UnitMagic.ROLL
-    assert first.delay_ms == 9_000
+    assert first.delay_ms == 7_000
     pass_time(disk, timer, NOW + 39_500)
     assert disk.puts == []
     pass_time(disk, timer, NOW + 50_000)
@@ -176,7 +176,7 @@ def test_a_roll_leaves_time_for_the_next_one() -> None:
     disk.work(timer)
     unit = unit_at(disk.log[0], 0, 0)
     assert unit is not None
-    assert unit.delay_ms == 4_000
+    assert unit.delay_ms == 6_000
 
 
 def test_a_put_that_cannot_be_done_is_tried_until_it_can() -> None:
@@ -614,6 +614,27 @@ def test_a_slave_with_a_clock_behind_its_master_loses_no_message_that_is_rolled(
     pass_time(disk, slave, NOW + 26_000)
     assert disk.puts[-1][1] == "T"
     assert keys(disk)[-1] == "a"
+
+
+@pytest.mark.parametrize("late_ms", range(0, 4_001, 1_000))
+def test_a_slave_loses_no_message_that_its_master_has_not_rolled(
+    late_ms: int,
+) -> None:
+    disk = Disk()
+    send(disk, "a", 13_000)
+    master = disk.start().timer
+    disk.run(master.enqueue())
+    rolled_ms = master.latest_ms
+    disk.log, disk.wheel = {}, bytearray()
+    disk.now_ms += late_ms
+    slave = disk.start(is_active=False).timer
+    slave.follow(TimerCheckpoint(NOW, 0, 1, 1))
+    disk.work(slave)
+    disk.now_ms = rolled_ms
+    slave.follow(TimerCheckpoint(rolled_ms, 0, 1, 1))
+    slave.activate(True)
+    pass_time(disk, slave, NOW + 14_000)
+    assert disk.puts[-1][1] == "T"
 
 
 # -- what is asked for --------------------------------------------------------------------------
