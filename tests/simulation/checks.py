@@ -445,14 +445,18 @@ def passed_by(
 ) -> dict[tuple[str, str, int], int]:
     """Queues that lost messages which the group had been given, each with the offset up to which it
     may not check again: others came to their places, and a client that has read on cannot know. A
-    topic that is deleted and made again is no such loss: its groups begin anew."""
+    topic that is deleted and made again is no such loss: its groups begin anew, unless a slave that
+    has not heard of it gave out what it had."""
     has_lost = _lost_anything(history)
+    has_slaves = any(not event.is_master for event in history.events)
     place = _places_of(group, contents)
     passed: dict[tuple[str, str, int], int] = {}
     for received in history.received:
         queue = (received.broker, received.topic, received.queue_id)
         is_ours = received.group == group.name and received.topic in group.topics
-        if is_ours and has_lost and place.get((*queue, received.queue_offset)) != received.key:
+        deleted_at = history.deleted_topics.get(received.topic, received.at)
+        may_pass = has_lost or (has_slaves and received.at > deleted_at)
+        if is_ours and may_pass and place.get((*queue, received.queue_offset)) != received.key:
             passed[queue] = max(passed.get(queue, 0), received.queue_offset + 1)
     return passed
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.checks import Contents, Kept, check_received
-from tests.simulation.history import CRASHED, PLAIN, STARTED, Event, Group, History, Subscribed
+from tests.simulation.history import (
+    CRASHED,
+    OK,
+    PLAIN,
+    STARTED,
+    Event,
+    Group,
+    History,
+    Received,
+    Subscribed,
+)
 
 LOST_FROM = 500
 """Where the log ends after a crash; it was longer before."""
@@ -30,4 +40,20 @@ def test_a_message_at_the_place_of_one_that_was_not_wanted_and_is_lost_may_be_pa
     history.send("k", "t", PLAIN, 3.0).tag = "a"
     contents = Contents()
     contents.queues["b", "t", 0].append(Kept("k", "b", "t", 0, 0, position, False))
+    assert (check_received(history, contents) == []) is is_well
+
+
+@pytest.mark.parametrize(
+    ("is_slave", "at", "is_well"), [(True, 2.5, True), (False, 2.5, False), (True, 1.5, False)]
+)
+def test_a_slave_may_give_out_an_earlier_life_of_a_topic_that_it_has_not_heard_of(
+    is_slave: bool, at: float, is_well: bool
+) -> None:
+    history = History(groups={"g": Group("g", ("t",))}, deleted_topics={"t": 2.0})
+    history.event(Event(0.0, STARTED, "b", "b-slave", is_master=not is_slave))
+    for key, began in (("old", 1.0), ("new", 3.0)):
+        history.send(key, "t", PLAIN, began)
+    history.received.append(Received(at, "g", "c", "old", "t", "b", 0, 0, result=OK))
+    contents = Contents()
+    contents.queues["b", "t", 0].append(Kept("new", "b", "t", 0, 0, LOST_FROM, False))
     assert (check_received(history, contents) == []) is is_well
