@@ -18,6 +18,7 @@ from kerolox.inspect.findings import Findings
 from kerolox.inspect.places import StoreOptions, StorePlaces
 from kerolox.inspect.rebuild import rebuild_store
 from kerolox.kernel.settings import StoreSettings
+from kerolox.store.log.epochs import EPOCH_FILE, EpochFile, EpochStart, EpochTable
 from kerolox.store.recovery.cut_record import EVERYTHING, INTENT
 from kerolox.store.recovery.log_cut import cut_log, finish_cut, kept_parts
 from tests.support.faults.shim import Faults
@@ -78,6 +79,28 @@ def filled(bench: Bench) -> tuple[Bench, list[int]]:
     bench.store.close()
     assert len(list((bench.path / "commitlog").iterdir())) > 3
     return bench, offsets
+
+
+def test_epochs_end_with_the_log(filled: tuple[Bench, list[int]]) -> None:
+    """Those of RocketMQ's controller mode."""
+    bench, offsets = filled
+    file = EpochFile(bench.path / EPOCH_FILE)
+    epochs = EpochStart(1, 0), EpochStart(2, offsets[40]), EpochStart(5, offsets[90])
+    file.save(EpochTable(epochs))
+    cut_log(settings_of(bench), offsets[90], why="differs", master="m:1")
+    assert file.load().starts == list(epochs[:2])
+    bench.open()
+    bench.store.close()
+    cut_log(settings_of(bench), EVERYTHING, why="anew", master="m:1")
+    assert file.load().starts == []
+
+
+def test_a_cut_leaves_epochs_that_can_not_be_read(filled: tuple[Bench, list[int]]) -> None:
+    bench, offsets = filled
+    file = EpochFile(bench.path / EPOCH_FILE)
+    file.path.write_text("torn")
+    assert cut_log(settings_of(bench), offsets[90], why="differs", master="m:1") is not None
+    assert file.path.read_text() == "torn"
 
 
 @pytest.mark.parametrize("count", [1, 40, 151, RECORDS - 1])

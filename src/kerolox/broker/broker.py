@@ -63,6 +63,7 @@ from kerolox.remoting.audit import Audit
 from kerolox.remoting.unserved import UnservedCodes
 from kerolox.security.access.watching import POLL_SECONDS
 from kerolox.store.files.lock_holder import lock_holder
+from kerolox.store.log.epochs import EPOCH_FILE, EpochFile
 from kerolox.store.recovery.cut_record import EVERYTHING, LogCut, is_cut_begun
 
 if TYPE_CHECKING:
@@ -104,7 +105,28 @@ def open_store(
     for note in report.notes:
         _log.warning("store %s: %s", root, note)
     _log.info("store %s: %s", root, report.summary())
+    _warn_of_epochs(root)
     return store, report
+
+
+def _warn_of_epochs(root: Path) -> None:
+    """Say what a store of RocketMQ's controller mode becomes here."""
+    try:
+        table = EpochFile(root / EPOCH_FILE).load()
+    except StoreError as error:
+        _log.warning("store %s was under a controller, but its epochs are lost: %s", root, error)
+        return
+    if table.starts:
+        epoch, start = table.starts[-1]
+        _log.warning(
+            "store %s was under a controller (epoch %d since offset %d). This broker has none, so "
+            "what it stores from now on begins no epoch, and RocketMQ could not tell it from what "
+            "other replicas store. To go back under a controller, take this store for one replica "
+            "and empty ones for all others",
+            root,
+            epoch,
+            start,
+        )
 
 
 def _finish_cut(settings: StoreSettings) -> LogCut | None:

@@ -14,6 +14,7 @@ from kerolox.inspect.findings import Findings
 from kerolox.inspect.log_walk import LogWalk, Progress
 from kerolox.protocol import fastjson
 from kerolox.store.files.checkpoint import Checkpoint
+from kerolox.store.log.epochs import EPOCH_FILE, EpochError, read_epochs
 
 if TYPE_CHECKING:
     from kerolox.inspect.places import LogFile, StorePlaces
@@ -69,6 +70,7 @@ def check_store(places: StorePlaces, progress: Progress | None = None) -> CheckR
     if index is not None:
         index.finish(walk.end)
     _check_checkpoint(places, findings, walk.last_timestamp)
+    _check_epochs(places, findings, walk.end)
     return CheckReport(
         findings=findings,
         records=walk.count,
@@ -121,6 +123,23 @@ def _check_checkpoint(places: StorePlaces, findings: Findings, last_timestamp: i
             # Recovery would start too late. (In a log without a record it starts at once.)
             text += f", the log's last record is of {last_timestamp}"
             findings.add("checkpoint", path, number * 8, text)
+
+
+def _check_epochs(places: StorePlaces, findings: Findings, log_end: int) -> None:
+    """RocketMQ's controller mode: where each master's part of the log begins."""
+    path = Path(places.root, EPOCH_FILE)
+    try:
+        table = read_epochs(path)
+    except FileNotFoundError:
+        return
+    except EpochError as error:
+        findings.add("epochs", str(path), -1, f"can't be read: {error}")
+        return
+    # The last one may have no byte yet.
+    for epoch, start in table.starts:
+        if start > log_end and not places.is_in_use:
+            text = f"epoch {epoch} begins at {start}, the log ends at {log_end}"
+            findings.add("epochs", str(path), -1, text)
 
 
 def _check_config(places: StorePlaces, findings: Findings) -> int:

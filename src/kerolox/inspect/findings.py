@@ -18,7 +18,7 @@ class Finding:
     """One thing that is not as it must be."""
 
     part: str
-    """log, queue, extension, index, checkpoint or config."""
+    """log, queue, extension, index, checkpoint, epochs or config."""
     path: str
     position: int
     """Byte of the file; -1 when it is the file as a whole."""

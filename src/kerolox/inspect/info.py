@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kerolox.errors import RemoteProtocolError
+from kerolox.errors import RemoteProtocolError, StoreError
 from kerolox.inspect.index_layout import read_header
 from kerolox.inspect.log_walk import find_last_record, read_record, record_at_or_after
 from kerolox.inspect.queue_files import QueueFiles
 from kerolox.protocol.records import decode_record
 from kerolox.store.files.checkpoint import Checkpoint
 from kerolox.store.layout import PRE_BLANK_SIZE
+from kerolox.store.log.epochs import EPOCH_FILE, EpochFile, EpochStart
 
 if TYPE_CHECKING:
     from kerolox.inspect.places import StorePlaces
@@ -52,6 +54,10 @@ class StoreInfo:
     index_entries: int
     checkpoint: tuple[int, int, int] | None
     """Store times up to which log, queues and index are on disk."""
+    epochs: tuple[EpochStart, ...] = ()
+    """Of RocketMQ's controller mode, oldest first."""
+    epochs_fault: str = ""
+    """Why they can't be read; empty: they can."""
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Part of the store → (bytes of its files, bytes that they take of the disk)."""
 
@@ -104,6 +110,8 @@ class StoreInfo:
                     strict=True,
                 )
             ),
+            "epochs": [{"epoch": each.epoch, "startOffset": each.start} for each in self.epochs],
+            "epochsFault": self.epochs_fault,
             "sizes": {
                 part: {"bytes": size, "diskBytes": used}
                 for part, (size, used) in self.sizes.items()
@@ -133,6 +141,7 @@ def describe_store(places: StorePlaces) -> StoreInfo:
     last, log_end = find_last_record(files, newest_known)
     oldest_at = record_at_or_after(files, log_start)
     index_paths = places.index_paths()
+    epochs, epochs_fault = _epochs(places.root)
     return StoreInfo(
         root=places.root,
         log_folders=places.log_folders,
@@ -149,6 +158,8 @@ def describe_store(places: StorePlaces) -> StoreInfo:
         index_files=len(index_paths),
         index_entries=sum(_index_entries(path) for path in index_paths),
         checkpoint=_checkpoint(places.checkpoint_path),
+        epochs=epochs,
+        epochs_fault=epochs_fault,
         sizes=_sizes(places),
     )
 
@@ -182,6 +193,14 @@ def _index_entries(path: str) -> int:
 def _checkpoint(path: str) -> tuple[int, int, int] | None:
     checkpoint = Checkpoint(path)
     return checkpoint.timestamps if checkpoint.load() else None
+
+
+def _epochs(root: str) -> tuple[tuple[EpochStart, ...], str]:
+    """(epochs, why there are none)."""
+    try:
+        return tuple(EpochFile(Path(root, EPOCH_FILE)).load().starts), ""
+    except StoreError as error:
+        return (), str(error)
 
 
 def _sizes(places: StorePlaces) -> dict[str, tuple[int, int]]:

@@ -19,6 +19,7 @@ from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.client import RemotingClient
+from kerolox.store.log.epochs import EPOCH_FILE, EpochFile, EpochStart, EpochTable
 from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.eventually import SECONDS_MAX, until
 from tests.support.servers.up import free_port
@@ -242,6 +243,29 @@ async def test_name_servers_know_topics_at_once_and_forget_a_stopped_broker(tmp_
     finally:
         for server in names:
             await server.stop()
+
+
+async def test_a_store_that_was_under_a_controller_is_served_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = small_config(tmp_path, store_path_root_dir=str(tmp_path))
+    file = EpochFile(tmp_path / EPOCH_FILE)
+    table = EpochTable((EpochStart(1, 0), EpochStart(7, 1 << 30)))
+    file.save(table)
+    file.save(table)
+    async with Broker(config):
+        assert f"{tmp_path} was under a controller (epoch 7 since offset 1073741824)" in caplog.text
+    assert file.load().starts == table.starts
+    caplog.clear()
+    file.path.write_text("torn")
+    async with Broker(config):
+        assert f"the epochs are those of {file.path}.bak" in caplog.text
+        assert "(epoch 7 since offset" in caplog.text
+    caplog.clear()
+    file.save(EpochTable())
+    file.path.write_text("torn")
+    async with Broker(config):
+        assert "was under a controller, but its epochs are lost" in caplog.text
 
 
 async def test_a_broker_of_a_dotted_name_serves_clients_and_operators_over_a_restart(tmp_path):

@@ -13,6 +13,7 @@ from kerolox.errors import StoreError
 from kerolox.inspect.check import check_store
 from kerolox.inspect.info import describe_store
 from kerolox.store.layout import ENTRY
+from kerolox.store.log.epochs import EPOCH_FILE, EpochFile, EpochStart, EpochTable
 from tests.support.stores.bench import NOW, Bench, properties
 from tests.support.stores.golden import Golden, copy_golden
 from tests.support.stores.inspected import FILE_BYTES, Made, check, fill, made_store, places_of
@@ -471,6 +472,22 @@ def test_a_short_or_missing_checkpoint_is_found(made: Made) -> None:
     assert only(made)[3] == "has 5 bytes, at least 24 are wanted"
     (made.root / "checkpoint").unlink()
     assert only(made)[0] == "checkpoint"
+
+
+def test_epochs_that_can_not_be_are_found(made: Made) -> None:
+    log_end = describe_store(places_of(made.root)).max_offset
+    file = EpochFile(made.root / EPOCH_FILE)
+    file.save(EpochTable((EpochStart(1, 0), EpochStart(2, log_end))))
+    assert findings(made) == []
+    file.save(EpochTable((EpochStart(1, 0), EpochStart(2, log_end + 1))))
+    assert only(made) == (
+        "epochs",
+        "epochFileCheckpoint",
+        -1,
+        f"epoch 2 begins at {log_end + 1}, the log ends at {log_end}",
+    )
+    file.path.write_text("what")
+    assert only(made)[3].startswith("can't be read: ")
 
 
 def test_a_broken_table_is_found(made: Made) -> None:

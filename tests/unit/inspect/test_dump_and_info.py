@@ -13,6 +13,7 @@ from kerolox.errors import StoreError
 from kerolox.inspect.dump import Selection, as_json, select_records
 from kerolox.inspect.findings import Findings
 from kerolox.inspect.info import describe_store
+from kerolox.store.log.epochs import EPOCH_FILE, EpochFile, EpochStart, EpochTable
 from tests.support.stores.bench import NOW, Bench
 from tests.support.stores.golden import copy_golden
 from tests.support.stores.inspected import FILE_BYTES, Made, fill, made_store, places_of
@@ -144,6 +145,19 @@ def test_info_knows_what_was_deleted_from_the_log(made: Made, tmp_path: Path) ->
     assert info.oldest is not None
     assert info.oldest.commit_log_offset == FILE_BYTES
     assert 20 < info.queues[1].min_offset < 60
+
+
+def test_info_tells_the_epochs_of_a_controller_s_store(made: Made, tmp_path: Path) -> None:
+    copy = Made.copy(made.root, tmp_path / "store")
+    assert describe_store(places_of(copy.root)).as_json()["epochs"] == []
+    EpochFile(copy.root / EPOCH_FILE).save(EpochTable((EpochStart(1, 0), EpochStart(4, 700))))
+    told = describe_store(places_of(copy.root)).as_json()
+    assert told["epochs"] == [{"epoch": 1, "startOffset": 0}, {"epoch": 4, "startOffset": 700}]
+    assert told["epochsFault"] == ""
+    EpochFile(copy.root / EPOCH_FILE).path.write_text("1\n")
+    info = describe_store(places_of(copy.root))
+    assert info.epochs == ()
+    assert "epochFileCheckpoint: it does not begin with" in info.epochs_fault
 
 
 def test_info_of_an_empty_store(tmp_path: Path) -> None:

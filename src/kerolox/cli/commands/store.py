@@ -408,6 +408,11 @@ def _print_info(described: StoreInfo, output: str) -> None:
         names = ("log", "queues", "index")
         times = zip(names, described.checkpoint, strict=True)
         show("  on disk   " + ", ".join(f"{name} {time_text(when)}" for name, when in times))
+    if described.epochs:
+        begins = (f"{each.epoch} from {each.start}" for each in described.epochs)
+        show("  epochs    " + ", ".join(begins))
+    if described.epochs_fault:
+        show(f"  epochs    {described.epochs_fault}")
     for part, (size, used) in described.sizes.items():
         show(f"  {part:16} {size:>14} bytes, {used:>14} on disk")
     show(f"  {'topic':40} {'queue':>5} {'min':>12} {'max':>12} {'messages':>12}")

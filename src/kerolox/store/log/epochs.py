@@ -25,6 +25,8 @@ from kerolox.protocol.controller import EPOCHS_MAX
 from kerolox.protocol.java_numbers import INT_MAX, LONG_MAX, java_long
 from kerolox.text import printable
 
+EPOCH_FILE = "epochFileCheckpoint"
+"""In the store's folder (``storePathEpochFile``)."""
 _CRC_MASK = 0x7FFF_FFFF
 """``UtilAll.crc32`` keeps the result positive."""
 _CRC_UNCHECKED = 0
@@ -132,15 +134,15 @@ class EpochFile:
     def load(self) -> EpochTable:
         """The table, from ``.bak`` where the file is torn; an empty one when there is no file.
 
-        The former file may lack the last epoch. So its records count as the epoch's before, and
-        less is taken for common with other logs: they are copied again. StoreError: neither file
-        can be read. A log whose epochs are unknown must not be compared with others.
+        The former file may lack the last epoch. Then its records count as the epoch's before, and
+        :meth:`EpochTable.common_end` may be too high: (1 from 0) says 120 where (1 from 0, 2 from
+        100) says 100, beside (1 from 0, 3 from 120). StoreError: neither file can be read. A log
+        whose epochs are unknown must not be compared with others.
         """
         fault = ""
         for path in (self.path, self._backup):
             try:
-                with path.open("rb") as file:
-                    table = decode_epochs(file.read(_FILE_BYTES_MAX + 1))
+                table = read_epochs(path)
             except FileNotFoundError:
                 continue
             except (OSError, EpochError) as error:
@@ -170,6 +172,12 @@ class EpochFile:
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
         sync_folder(self.path.parent)
+
+
+def read_epochs(path: Path) -> EpochTable:
+    """The table of one file. EpochError: it is torn, or none. OSError: it can't be read."""
+    with path.open("rb") as file:
+        return decode_epochs(file.read(_FILE_BYTES_MAX + 1))
 
 
 def encode_epochs(table: EpochTable) -> bytes:

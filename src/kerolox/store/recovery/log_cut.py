@@ -27,6 +27,7 @@ from kerolox.store.files.inventory import Inventory
 from kerolox.store.files.mapped_file import MappedFile, opened, sync_path, write_all
 from kerolox.store.layout import BLANK, BLANK_BYTES
 from kerolox.store.log.commit_log import CommitLog, log_of
+from kerolox.store.log.epochs import EPOCH_FILE, EpochError, EpochFile, read_epochs
 from kerolox.store.log.folders import root_of
 from kerolox.store.log.quarantine import LogQuarantine, cut_folder
 from kerolox.store.recovery.cut_record import EVERYTHING, INTENT, LogCut, is_cut_begun
@@ -223,6 +224,7 @@ def _finish(settings: StoreSettings) -> LogCut | None:
     with _loaded(settings) as log:
         LogQuarantine(log, [], os.path.basename(cut.folder)).end_at(cut.kept)
     sync_path(cut.folder)
+    _end_epochs(Path(root, EPOCH_FILE), cut.kept)
     os.unlink(intent)
     sync_path(root)
     return cut
@@ -236,6 +238,16 @@ def _set_back(checkpoint: Checkpoint, store_time: int) -> None:
     checkpoint.logics_timestamp = min(checkpoint.logics_timestamp, store_time)
     checkpoint.index_timestamp = min(checkpoint.index_timestamp, store_time)
     checkpoint.flush()
+
+
+def _end_epochs(path: Path, end: int) -> None:
+    """No epoch of RocketMQ's controller mode begins where the log has ended. A file that can't be
+    read stays as it is: the next opening warns of it.
+    """
+    with contextlib.suppress(FileNotFoundError, EpochError):
+        table = read_epochs(path)
+        table.cut(end)
+        EpochFile(path).save(table)
 
 
 def _write(path: str, data: bytes) -> None:
