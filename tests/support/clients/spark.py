@@ -87,6 +87,8 @@ QUICK = {
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
     "spark.sql.shuffle.partitions": "2",
+    # Of a stream that has all: the ten milliseconds of Spark keep a tenth of a processor busy.
+    "spark.sql.streaming.pollingDelay": "50",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
