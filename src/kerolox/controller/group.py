@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from kerolox.controller.raft.messages import Entry, EntryType, Message
 from kerolox.controller.raft.raft import NotLeaderError, Raft, Ready, Role
@@ -25,6 +25,7 @@ ANSWER_SECONDS_MAX = 5.0
 """How long a proposal or a read waits (RocketMQ's ``WAIT_TIMEOUT_OUT``)."""
 
 _log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
 
 
 class StateMachine(Protocol):
@@ -117,8 +118,7 @@ class RaftGroup:
         self._proposals[index] = proposal = _Proposal(self.raft.term, result)
         self._wake.set()
         try:
-            async with asyncio.timeout(ANSWER_SECONDS_MAX):
-                return await result
+            return await _answered(result)
         finally:
             if self._proposals.get(index) is proposal:
                 del self._proposals[index]
@@ -132,8 +132,7 @@ class RaftGroup:
         self._reads.add(confirmed)
         self._wake.set()
         try:
-            async with asyncio.timeout(ANSWER_SECONDS_MAX):
-                await confirmed
+            await _answered(confirmed)
         finally:
             self._reads.discard(confirmed)
 
@@ -245,3 +244,13 @@ class RaftGroup:
         for each in waiting:
             if not each.done():
                 each.set_exception(error)
+
+
+async def _answered(future: asyncio.Future[_Result]) -> _Result:
+    """What a future gives. TimeoutError: nothing in ``ANSWER_SECONDS_MAX``. A handler may wait for
+    it before it is a task, which :func:`asyncio.timeout` does not allow."""
+    await asyncio.wait((future,), timeout=ANSWER_SECONDS_MAX)
+    if not future.done():
+        future.cancel()
+        raise TimeoutError(f"no majority answered in {ANSWER_SECONDS_MAX:g} s")
+    return future.result()

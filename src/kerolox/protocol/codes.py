@@ -258,6 +258,7 @@ class RequestCode(IntEnum):
     CHANGE_BROKER_ROLE = 31_039
     GET_POPPED_MESSAGES = 31_040
     RELEASE_POPPED_MESSAGES = 31_041
+    RAFT_MESSAGE = 31_042
 
 
 class ResponseCode(IntEnum):

@@ -1,0 +1,305 @@
+"""Three controllers on one event loop, over sockets; brokers are headers and one small server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+from tests.support.eventually import until
+from tests.support.servers.up import free_port
+
+from kerolox.controller.config import ControllerConfig
+from kerolox.controller.raft.messages import Entry, Message, MessageType
+from kerolox.controller.raft_wire import (
+    RaftMessageError,
+    RaftMessageHeader,
+    raft_command,
+    raft_message,
+)
+from kerolox.controller.server import Controller
+from kerolox.errors import ConfigError
+from kerolox.protocol.bodies import decode_body
+from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.controller import (
+    AlterSyncStateSetHeader,
+    ApplyBrokerIdHeader,
+    BrokerHeartbeatHeader,
+    BrokerReplicasInfo,
+    ElectMasterHeader,
+    GetMetaDataResponseHeader,
+    GetNextBrokerIdHeader,
+    GetReplicaInfoHeader,
+    MasterHeader,
+    RegisterBrokerHeader,
+    SyncStateSet,
+)
+from kerolox.remoting.client import RemotingClient
+from kerolox.remoting.server import RemotingServer
+
+if TYPE_CHECKING:
+    from kerolox.protocol.headers import Header
+
+pytestmark = pytest.mark.asyncio
+
+HOST = "127.0.0.1"
+TICK_SECONDS = 0.02
+IDS = {"cluster_name": "c", "broker_name": "b"}
+
+
+class Scene:
+    """The controllers that run, and who asks them."""
+
+    def __init__(self, folder: Path, size: int) -> None:
+        ports = [free_port() for _ in range(size)]
+        peers = ";".join(f"n{number}-{HOST}:{port}" for number, port in enumerate(ports))
+        self.configs = {
+            f"n{number}": ControllerConfig(
+                controller_d_leger_group="g",
+                controller_d_leger_peers=peers,
+                controller_d_leger_self_id=f"n{number}",
+                controller_store_path=folder / f"n{number}",
+                controller_secret="s3cret",
+                listen_host=HOST,
+                scan_not_active_broker_interval=20,
+            )
+            for number in range(size)
+        }
+        self.running: dict[str, Controller] = {}
+        self.client = RemotingClient()
+        self.notified: list[tuple[str, RemotingCommand]] = []
+
+    async def start(self, node_id: str) -> None:
+        controller = Controller(self.configs[node_id], tick_seconds=TICK_SECONDS)
+        await controller.start()
+        self.running[node_id] = controller
+
+    async def stop(self, node_id: str) -> None:
+        await self.running.pop(node_id).stop()
+
+    async def leader(self) -> Controller:
+        def leaders() -> list[Controller]:
+            return [each for each in self.running.values() if each.group.is_leader]
+
+        await until(leaders, what="a leader")
+        return leaders()[0]
+
+    async def ask(
+        self, code: RequestCode, header: Header | None = None, body: bytes = b"", *, at: str = ""
+    ) -> RemotingCommand:
+        address = at or (await self.leader()).config.own_address
+        fields = {} if header is None else header.encode()
+        command = RemotingCommand.request(code, fields, body=body)
+        return await self.client.invoke(address, command, timeout_seconds=10)
+
+    async def heartbeat(self, broker_id: int, address: str, *, epoch: int = 1) -> None:
+        header = BrokerHeartbeatHeader(
+            **IDS,
+            broker_addr=address,
+            broker_id=broker_id,
+            epoch=epoch,
+            max_offset=100,
+            heartbeat_timeout_mills=400,
+        )
+        for controller in list(self.running.values()):
+            answer = await self.ask(
+                RequestCode.BROKER_HEARTBEAT, header, at=controller.config.own_address
+            )
+            assert answer.code == ResponseCode.SUCCESS
+
+    async def enter(self, broker_id: int, address: str) -> None:
+        """What a broker does at its first start."""
+        apply = ApplyBrokerIdHeader(
+            **IDS, applied_broker_id=broker_id, register_check_code=f"{address};1"
+        )
+        register = RegisterBrokerHeader(**IDS, broker_id=broker_id, broker_address=address)
+        for code, header in (
+            (RequestCode.CONTROLLER_APPLY_BROKER_ID, apply),
+            (RequestCode.CONTROLLER_REGISTER_BROKER, register),
+        ):
+            assert (await self.ask(code, header)).code == ResponseCode.SUCCESS
+
+
+@asynccontextmanager
+async def scene_of(folder: Path, size: int = 3) -> AsyncIterator[Scene]:
+    scene = Scene(folder, size)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(scene.client.close)
+        for node_id in scene.configs:
+            await scene.start(node_id)
+        try:
+            yield scene
+        finally:
+            for node_id in list(scene.running):
+                await scene.stop(node_id)
+
+
+@pytest_asyncio.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    async with scene_of(tmp_path) as made:
+        yield made
+
+
+@asynccontextmanager
+async def broker_server(scene: Scene) -> AsyncIterator[str]:
+    """A broker that only hears who is the master."""
+
+    async def handle(command: RemotingCommand, _: object) -> None:
+        scene.notified.append((address, command))
+
+    server = RemotingServer(handle, host=HOST, port=0)
+    await server.start()
+    address = server.addresses[0]
+    try:
+        yield address
+    finally:
+        await server.stop()
+
+
+async def test_a_broker_gets_an_id_and_becomes_master(scene: Scene) -> None:
+    asked = GetNextBrokerIdHeader(**IDS)
+    answer = await scene.ask(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, asked)
+    assert answer.ext_fields["nextBrokerId"] == "1"
+    await scene.enter(1, f"{HOST}:1")
+    elected = await scene.ask(
+        RequestCode.CONTROLLER_ELECT_MASTER, ElectMasterHeader(**IDS, broker_id=1)
+    )
+    assert MasterHeader.decode(elected.ext_fields) == MasterHeader(
+        master_broker_id=1, master_address=f"{HOST}:1", master_epoch=1, sync_state_set_epoch=1
+    )
+    info = await scene.ask(
+        RequestCode.CONTROLLER_GET_REPLICA_INFO, GetReplicaInfoHeader(broker_name="b")
+    )
+    assert decode_body(info.body, SyncStateSet).sync_state_set == [1]
+    data = await scene.ask(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=b'["b","other"]')
+    assert list(decode_body(data.body, BrokerReplicasInfo).replicas_info_table) == ["b"]
+    settings = await scene.ask(RequestCode.GET_CONTROLLER_CONFIG)
+    assert b"enableElectUncleanMaster=false" in settings.body
+    assert b"s3cret" not in settings.body
+
+
+async def test_who_is_no_leader_says_who_is(scene: Scene) -> None:
+    leader = (await scene.leader()).config
+    other = next(each for each in scene.configs.values() if each is not leader)
+    refused = await scene.ask(
+        RequestCode.CONTROLLER_GET_NEXT_BROKER_ID,
+        GetNextBrokerIdHeader(**IDS),
+        at=other.own_address,
+    )
+    assert refused.code == ResponseCode.CONTROLLER_NOT_LEADER
+
+    async def metadata() -> GetMetaDataResponseHeader:
+        answer = await scene.ask(RequestCode.CONTROLLER_GET_METADATA_INFO, at=other.own_address)
+        return GetMetaDataResponseHeader.decode(answer.ext_fields)
+
+    async def knows_leader() -> bool:
+        return (await metadata()).controller_leader_address == leader.own_address
+
+    await until(knows_leader, what="the leader's address")
+    told = await metadata()
+    assert (told.group, told.is_leader) == ("g", False)
+    assert sorted((told.peers or "").split(";")[:-1]) == sorted(
+        f"{node}:{address}" for node, address in leader.members.items()
+    )
+
+
+async def test_a_silent_master_is_replaced_and_all_are_notified(scene: Scene) -> None:
+    async with broker_server(scene) as address:
+        await scene.enter(1, f"{HOST}:1")
+        await scene.enter(2, address)
+        await scene.heartbeat(1, f"{HOST}:1")
+        await scene.ask(RequestCode.CONTROLLER_ELECT_MASTER, ElectMasterHeader(**IDS, broker_id=1))
+        await scene.heartbeat(2, address)
+        grown = await scene.ask(
+            RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
+            AlterSyncStateSetHeader(broker_name="b", master_broker_id=1, master_epoch=1),
+            b'{"syncStateSet":[1,2],"syncStateSetEpoch":1}',
+        )
+        assert grown.code == ResponseCode.SUCCESS, grown.remark
+
+        async def is_replaced() -> bool:
+            await scene.heartbeat(2, address)
+            return any(command.ext_fields["masterBrokerId"] == "2" for _, command in scene.notified)
+
+        await until(is_replaced, what="the notification")
+        master = MasterHeader.decode(scene.notified[-1][1].ext_fields)
+        assert (master.master_broker_id, master.master_epoch) == (2, 2)
+        assert decode_body(scene.notified[-1][1].body, SyncStateSet).sync_state_set == [2]
+
+
+async def test_metadata_outlives_a_leader_and_all_of_them(tmp_path: Path) -> None:
+    async with scene_of(tmp_path) as scene:
+        await scene.enter(1, f"{HOST}:1")
+        first = (await scene.leader()).config.controller_d_leger_self_id
+        begin = time.monotonic()
+        await scene.stop(first)
+        await scene.leader()
+        assert time.monotonic() - begin < 10
+        await scene.enter(2, f"{HOST}:2")
+        await scene.start(first)
+        for node_id in list(scene.running):
+            await scene.stop(node_id)
+        for node_id in scene.configs:
+            await scene.start(node_id)
+        answer = await scene.ask(
+            RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, GetNextBrokerIdHeader(**IDS)
+        )
+        assert answer.ext_fields["nextBrokerId"] == "3"
+
+
+async def test_messages_of_raft_need_the_secret(scene: Scene) -> None:
+    leader = await scene.leader()
+    term = leader.group.raft.term
+    node_id = leader.config.controller_d_leger_self_id
+    forged = Message(MessageType.HEARTBEAT, "n9", node_id, term + 1_000)
+    for group, secret in (("g", ""), ("g", "guess"), ("other", "s3cret")):
+        await scene.client.invoke_oneway(
+            leader.config.own_address, raft_command(forged, group, secret)
+        )
+    await scene.ask(RequestCode.CONTROLLER_GET_METADATA_INFO)
+    assert leader.group.raft.term < term + 1_000
+
+
+def opened(message: Message, body: bytes | None = None) -> Message:
+    command = raft_command(message, "g", "")
+    header = RaftMessageHeader.decode(command.ext_fields)
+    return raft_message(header, command.body if body is None else body, "g", "")
+
+
+async def test_a_message_is_checked_before_raft_has_it() -> None:
+    message = Message(
+        MessageType.APPEND, "n0", "n1", 3, index=4, log_term=2, entries=(Entry(5, 3, b"x"),)
+    )
+    assert opened(message) == message
+    for wrong in (
+        Message(MessageType.APPEND, "n0", "n1", 3, index=4, entries=(Entry(6, 3),)),
+        Message(MessageType.APPEND, "n0", "n1", 3, index=4, entries=(Entry(5, 4),)),
+        Message(MessageType.APPEND, "n0", "n1", -1),
+        Message(MessageType.APPEND, "n0", "n1", 3, commit=-1),
+    ):
+        with pytest.raises(RaftMessageError):
+            opened(wrong)
+    for body in (b"", b"\xc1", b"{}", b"\x80"):
+        with pytest.raises(RaftMessageError, match="no message of Raft"):
+            opened(message, body)
+
+
+async def test_settings_that_name_no_controller_are_refused() -> None:
+    for peers, fault in (
+        ("n1-127.0.0.1:1", "has no n0"),
+        ("n0-127.0.0.1", "controllerDLegerPeers"),
+        ("n0-127.0.0.1:1;n0-127.0.0.1:2", "with an id of its own"),
+        ("", "has to name 1 to 15"),
+    ):
+        with pytest.raises(ConfigError, match=fault):
+            ControllerConfig(controller_d_leger_peers=peers)
+
+
+async def test_a_single_controller_serves_alone(tmp_path: Path) -> None:
+    async with scene_of(tmp_path, size=1) as scene:
+        await scene.enter(1, f"{HOST}:1")
