@@ -20,8 +20,8 @@ from pathlib import Path
 KERNEL = Path(__file__).resolve().parent.parent / "kernel"
 CRATES = {
     KERNEL / "core" / "src": (
-        "protocol error settings record files index shared log queues state flush recovery replica"
-        " store wire client columns access http2 fast_path lib"
+        "protocol error memory settings record files index shared log queues state flush recovery"
+        " replica store wire client columns access http2 fast_path lib"
     ).split(),
     KERNEL / "py" / "src": (
         "buffer errors shapes slots settings records following messages rows columns http2 sending"

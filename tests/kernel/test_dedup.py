@@ -46,12 +46,21 @@ def test_a_key_is_found_from_its_message_on_and_its_second_send_is_slow(keyed: B
 
 
 @pytest.mark.parametrize("encoding", [0, 1])
-def test_of_one_chunk_the_second_message_with_a_key_is_slow(keyed: Bench, encoding: int) -> None:
-    frames = [keyed_send("k", opaque=number, encoding=encoding) for number in (1, 2)]
-    answers, slow, _, error = keyed.connect().feed(*frames, keyed_send("other", opaque=3))
-    assert (error, slow) == (None, [frames[1][4:]])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_of_one_chunk_the_second_message_with_a_key_is_slow(
+    keyed: Bench, encoding: int, is_first: bool
+) -> None:
+    keyed.store.set_topic("U", 1, 1, 6, True)
+    wire = keyed.connect()
+    if not is_first:
+        wire.ask(keyed_send("before"))
+    twice = [keyed_send("k", opaque=number, encoding=encoding) for number in (1, 2)]
+    others = [keyed_send("k", b="U", e=0), *(keyed_send(f"other {number}") for number in range(20))]
+    answers, slow, _, error = wire.feed(twice[0], others[0], twice[1], *others[1:])
+    assert (error, slow) == (None, [twice[1][4:]])
     assert answers
-    assert len(keyed.bodies()) == 2
+    assert len(keyed.bodies()) == 22 - is_first
+    assert len(keyed.bodies(topic="U")) == 1
 
 
 def test_messages_without_a_key_and_other_topics_are_fast(keyed: Bench) -> None:

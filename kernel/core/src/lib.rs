@@ -18,6 +18,7 @@ mod flush;
 pub mod http2;
 mod index;
 mod log;
+mod memory;
 pub mod protocol;
 mod queues;
 pub mod record;

@@ -1,4 +1,5 @@
-//! Frames that are read ahead of their turn, so that their signatures are checked together.
+//! Frames that are read ahead of their turn: their signatures are checked together, and the keys of
+//! sends are on their way from memory.
 
 use super::access::{Access, Request};
 use crate::access::{Accounts, are_right};
@@ -6,7 +7,7 @@ use crate::wire::frame::{self, Cut, Frame};
 use crate::wire::header::Header;
 
 /// Frames that are read ahead.
-const AHEAD_MAX: usize = 8;
+pub const AHEAD_MAX: usize = 8;
 
 /// A frame up to this long has its signature checked ahead. That of a longer one is checked when
 /// all else is found allowed: the check of many bytes takes long, and gains little.
@@ -42,17 +43,19 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// Reads the first frame of `data`, or up to `most` where signatures are checked.
+    /// Reads the first frame of `data`, or up to `most` where signatures are checked or it
+    /// `has_keys`.
     pub fn read(
         &mut self,
         data: &[u8],
         most: u64,
+        has_keys: bool,
         access: &mut Access,
         accounts: Option<&Accounts>,
     ) -> &[Slot] {
         self.slots.resize_with(AHEAD_MAX, Slot::default);
         let accounts = accounts.filter(|_| !access.is_white());
-        let most = if accounts.is_some() { most.min(AHEAD_MAX as u64) } else { 1 };
+        let most = if accounts.is_some() || has_keys { most.min(AHEAD_MAX as u64) } else { 1 };
         let mut checks = [const { None }; AHEAD_MAX];
         let (mut count, mut at) = (0, 0);
         for slot in &mut self.slots[..most as usize] {

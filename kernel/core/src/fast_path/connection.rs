@@ -7,13 +7,13 @@ use hashbrown::HashMap;
 use parking_lot::MutexGuard;
 
 use super::access::{Access, Request};
-use super::ahead::Ahead;
+use super::ahead::{AHEAD_MAX, Ahead, Slot};
 use super::path::FastPath;
-use super::policy::NO_SLOT;
+use super::policy::{NO_SLOT, Tables};
 use super::pop::{self, Popper};
 use super::pull::{self, Puller};
 use super::reading::AnswerHeader;
-use super::send::{self, Sender};
+use super::send::{self, ReadSend, Sender};
 use super::state::{ANSWER_BYTES_MAX, State};
 use crate::settings::FlushDiskType;
 use crate::state::Core;
@@ -241,8 +241,15 @@ impl Connection {
             slow(first.bytes);
             return Ok(Step::Taken(4 + first.bytes.len()));
         }
+        let has_keys = state.tables.has_window(self.memory.last_topic);
+        let accounts = state.accounts.as_ref();
+        let slots = ahead.read(data, self.allowance, has_keys, &mut self.access, accounts);
+        let mut sends = [const { None }; AHEAD_MAX];
+        if has_keys {
+            read_sends(&state.tables, &mut self.memory, data, slots, &mut sends)?;
+        }
         let mut at = 0;
-        for slot in ahead.read(data, self.allowance, &mut self.access, state.accounts.as_ref()) {
+        for (slot, send) in slots.iter().zip(&mut sends) {
             let Cut::Frame(found) = frame::cut(&data[at..])? else {
                 break;
             };
@@ -252,7 +259,7 @@ impl Connection {
             at += 4 + found.bytes.len();
             let request = slot.request(&found);
             let is_taken = match request {
-                Some(request) => self.take_fast(state, core, request, answers),
+                Some(request) => self.take_fast(state, core, request, send, answers),
                 None => self.take_pop(state, core, &found, answers),
             };
             if !is_taken {
@@ -264,20 +271,25 @@ impl Connection {
         Ok(Step::Taken(at))
     }
 
-    /// Answers a request; false when it takes the slow path.
-    fn take_fast(
+    /// Answers a request; false when it takes the slow path. `read`: a send, if it was read ahead.
+    fn take_fast<'a>(
         &mut self,
         state: &mut State,
         core: &mut Core,
-        request: Request<'_>,
+        request: Request<'a>,
+        read: &mut Option<ReadSend<'a>>,
         answers: &mut Vec<u8>,
     ) -> bool {
         let Self { access, memory, .. } = self;
         let Memory { last_topic, last_group, tag_codes, answer_header, .. } = memory;
         if request.header.is_send() {
+            if read.is_none() {
+                *read = send::read(&state.tables, last_topic, request);
+            }
+            let Some(read) = read else { return false };
             let born_host = &self.born_host;
             let mut sender = Sender { connection: self.id, born_host, last_topic, access };
-            return send::send(state, core, &mut sender, request, answers).is_some();
+            return send::send(state, core, &mut sender, request, read, answers).is_some();
         }
         // A pull has no body.
         if !request.header.is_pull() || !request.body.is_empty() {
@@ -315,6 +327,26 @@ impl Connection {
         }
         self.done = 0;
     }
+}
+
+/// Reads the sends of some frames, so that their keys come from memory while others are stored.
+fn read_sends<'a>(
+    tables: &Tables,
+    memory: &mut Memory,
+    data: &'a [u8],
+    slots: &'a [Slot],
+    sends: &mut [Option<ReadSend<'a>>],
+) -> Result<(), FrameError> {
+    let mut at = 0;
+    for (slot, send) in slots.iter().zip(sends) {
+        let Cut::Frame(found) = frame::cut(&data[at..])? else {
+            break;
+        };
+        at += 4 + found.bytes.len();
+        let request = slot.request(&found).filter(|request| request.header.is_send());
+        *send = request.and_then(|request| send::read(tables, &mut memory.last_topic, request));
+    }
+    Ok(())
 }
 
 /// Ends a feed: answers what it woke, gives the locks back, and has the log flushed where senders

@@ -6,6 +6,8 @@
 
 use std::collections::VecDeque;
 
+use crate::memory::prefetch;
+
 /// Numbers in a bucket.
 const SLOTS: usize = 10;
 /// Keys of a table for each of its buckets, before there is a larger one.
@@ -214,6 +216,14 @@ impl KeyRing {
                 noted.hash == hash && noted.physical_offset >= 0 && is_wanted(index, noted)
             })
         })
+    }
+
+    /// Asks for the memory that tells whether there is a key with the hash.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        for table in &self.tables {
+            prefetch(&table.buckets[table.place(hash)]);
+        }
     }
 
     /// Whether there is a key with the hash.

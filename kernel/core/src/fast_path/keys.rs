@@ -30,11 +30,20 @@ pub struct WindowStats {
 }
 
 impl Tables {
-    /// The hash of what a message of a topic is known by; None: nothing is looked for.
+    /// Whether a topic has a window; false: there is no such slot.
+    #[inline]
+    pub fn has_window(&self, slot: u32) -> bool {
+        self.topics.get(slot as usize).is_some_and(|topic| topic.window.is_some())
+    }
+
+    /// The hash of what a message of a topic is known by, which is looked for soon; None: nothing
+    /// is.
     #[inline]
     pub fn key_hash(&self, slot: u32, marks: &Marks<'_>) -> Option<u64> {
         let window = self.topics[slot as usize].window.as_ref()?;
-        Some(self.dedup.hasher.hash_one(window.property.of(marks)?))
+        let hash = self.dedup.hasher.hash_one(window.property.of(marks)?);
+        window.keys.prefetch(hash);
+        Some(hash)
     }
 
     /// Whether a topic may have had a key lately.

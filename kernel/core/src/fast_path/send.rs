@@ -32,25 +32,66 @@ pub struct Sender<'a> {
     pub access: &'a mut Access,
 }
 
+/// A send that was read.
+pub struct ReadSend<'a> {
+    fields: SendFields<'a>,
+    /// Slot of its topic.
+    slot: u32,
+    inspected: Inspected<'a>,
+    /// Of its key, where one is looked for.
+    hash: Option<u64>,
+}
+
+impl<'a> ReadSend<'a> {
+    #[inline]
+    fn new(tables: &Tables, slot: u32, fields: SendFields<'a>, inspected: Inspected<'a>) -> Self {
+        let is_one = !fields.batch && is_looked_for(tables, slot, &inspected);
+        let hash = is_one.then(|| tables.key_hash(slot, &inspected.marks)).flatten();
+        Self { fields, slot, inspected, hash }
+    }
+}
+
+/// Reads a send; None when it is not for the fast path. Its key is looked for soon.
+#[inline]
+pub fn read<'a>(
+    tables: &Tables,
+    last_topic: &mut u32,
+    request: Request<'a>,
+) -> Option<ReadSend<'a>> {
+    let Request { header, header_bytes, .. } = request;
+    let fields = header.send_fields(header_bytes)?;
+    if header.flag & FLAG_RESPONSE != 0 || header.flag & !(FLAG_RESPONSE | FLAG_ONEWAY) != 0 {
+        return None;
+    }
+    let slot = tables.topics.find(fields.topic, *last_topic)?;
+    *last_topic = slot;
+    let inspected = properties::inspect(fields.properties)?;
+    Some(ReadSend::new(tables, slot, fields, inspected))
+}
+
+/// Whether the keys of what a send brings are looked for. Of a transaction the commit counts.
+#[inline]
+fn is_looked_for(tables: &Tables, slot: u32, inspected: &Inspected<'_>) -> bool {
+    tables.has_window(slot) && !inspected.is_half
+}
+
 /// Takes one send; None when it is not for the fast path.
 pub fn send(
     state: &mut State,
     core: &mut Core,
     sender: &mut Sender<'_>,
     request: Request<'_>,
+    read: &ReadSend<'_>,
     answers: &mut Vec<u8>,
 ) -> Option<()> {
-    let Request { header, header_bytes, body, .. } = request;
-    let fields = header.send_fields(header_bytes)?;
-    if header.flag & FLAG_RESPONSE != 0 || header.flag & !(FLAG_RESPONSE | FLAG_ONEWAY) != 0 {
+    let Request { header, body, .. } = request;
+    let ReadSend { fields, slot, inspected, .. } = read;
+    if !is_open(state, core, *slot, fields, body)
+        || !sender.access.may_send(state.accounts.as_ref(), request, fields)
+    {
         return None;
     }
-    let slot = open_topic(state, core, sender, &fields, body)?;
-    let inspected = properties::inspect(fields.properties)?;
-    if !sender.access.may_send(state.accounts.as_ref(), request, &fields) {
-        return None;
-    }
-    let stored = store(state, core, sender, slot, &fields, &inspected, body)?;
+    let stored = store(state, core, sender, read, body)?;
     if header.flag & FLAG_ONEWAY != 0 {
         return Some(());
     }
@@ -61,7 +102,7 @@ pub fn send(
     let recall_handle = match inspected.timer {
         Timer::None => String::new(),
         _ => tables.timer().map_or_else(String::new, |rule| {
-            recall_handle(&fields, &inspected, &rule.broker_name, batch.out_ms)
+            recall_handle(fields, inspected, &rule.broker_name, batch.out_ms)
         }),
     };
     let one = [stored.start];
@@ -71,7 +112,7 @@ pub fn send(
         queue_id: fields.queue_id,
         queue_offset: stored.queue_offset,
         physical_offsets: offsets,
-        transaction_id: transaction_id(&fields, &inspected),
+        transaction_id: transaction_id(fields, inspected),
         recall_handle: &recall_handle,
     };
     let render = |out: &mut Vec<u8>| pieces.send_answer(out, header.encoding, &answer);
@@ -85,26 +126,17 @@ pub fn send(
     Some(())
 }
 
-/// The slot of the topic of a send, if messages may be stored in that queue now.
-fn open_topic(
-    state: &State,
-    core: &Core,
-    sender: &mut Sender<'_>,
-    fields: &SendFields<'_>,
-    body: &[u8],
-) -> Option<u32> {
-    let slot = state.tables.topics.find(fields.topic, *sender.last_topic)?;
-    *sender.last_topic = slot;
+/// Whether messages may be stored in a queue now.
+fn is_open(state: &State, core: &Core, slot: u32, fields: &SendFields<'_>, body: &[u8]) -> bool {
     let topic = &state.tables.topics[slot as usize];
-    let is_open = topic.fast
+    topic.fast
         && topic.perm & PERM_WRITE != 0
         && (0..topic.write_queues).contains(&fields.queue_id)
         && fields.sys_flag >= 0
         && (1..=state.max_message_bytes).contains(&body.len())
         && state.tables.writable
         && core.is_writable()
-        && core.free_buffers() != Some(0);
-    is_open.then_some(slot)
+        && core.free_buffers() != Some(0)
 }
 
 /// Stores what a send brought.
@@ -112,23 +144,15 @@ fn store(
     state: &mut State,
     core: &mut Core,
     sender: &Sender<'_>,
-    slot: u32,
-    fields: &SendFields<'_>,
-    inspected: &Inspected<'_>,
+    read: &ReadSend<'_>,
     body: &[u8],
 ) -> Option<Stored> {
-    // Of a transaction the commit counts.
-    let is_looked_for = state.tables.topics[slot as usize].window.is_some() && !inspected.is_half;
-    let hash = if is_looked_for && !fields.batch {
-        let hash = state.tables.key_hash(slot, &inspected.marks);
-        if hash.is_some_and(|hash| state.tables.may_have_key(slot, hash)) {
-            return None;
-        }
-        hash
-    } else {
-        None
-    };
-    let is_batch = is_looked_for && fields.batch;
+    let ReadSend { fields, slot, inspected, hash } = read;
+    let (slot, hash) = (*slot, *hash);
+    if hash.is_some_and(|hash| state.tables.may_have_key(slot, hash)) {
+        return None;
+    }
+    let is_batch = fields.batch && is_looked_for(&state.tables, slot, inspected);
     if is_batch && !has_new_keys(&mut state.batch.hashes, &state.tables, slot, inspected, body) {
         return None;
     }
@@ -160,6 +184,7 @@ pub fn send_by_call(
     answers: &mut Vec<u8>,
 ) -> Option<()> {
     let slot = state.tables.topics.find(sent.topic, *sender.last_topic)?;
+    *sender.last_topic = slot;
     let topic = &state.tables.topics[slot as usize];
     let calls = topic.fast_calls;
     let is_fast = if sent.group.is_empty() { calls.normal } else { calls.fifo };
@@ -179,9 +204,11 @@ pub fn send_by_call(
         reconsume_times: 0,
         batch: false,
     };
-    let slot = open_topic(state, core, sender, &fields, sent.body)?;
-    let inspected = properties::inspect(text)?;
-    let stored = store(state, core, sender, slot, &fields, &inspected, sent.body)?;
+    if !is_open(state, core, slot, &fields, sent.body) {
+        return None;
+    }
+    let read = ReadSend::new(&state.tables, slot, fields, properties::inspect(text)?);
+    let stored = store(state, core, sender, &read, sent.body)?;
     let awaited = state.safety.awaited(stored.end);
     if awaited == Awaited::NOTHING {
         push_call_answer(answers, stream_id, stored.queue_offset);

@@ -3,6 +3,7 @@
 use crate::error::GetStatus;
 use crate::index::key_hash;
 use crate::log::commit_log::CommitLog;
+use crate::memory::prefetch;
 use crate::queues::entry::{ENTRY_SIZE, Entry};
 use crate::queues::queue_ext::{ExtUnit, Filter};
 use crate::record::{RecordView, java_hash, properties, store_time_of};
@@ -366,7 +367,7 @@ impl Scan<'_> {
             if let Some(next) = following.next().map(Entry::decode)
                 && next.size >= PREFETCH_BYTES_MIN
             {
-                log.bytes(next.physical_offset, next.size).map(prefetch);
+                log.bytes(next.physical_offset, next.size).map(prefetch_record);
             }
             if entry.physical_offset < skip_below {
                 looked_at += 1;
@@ -457,13 +458,6 @@ const PREFETCH_LINES_MAX: usize = 32;
 
 /// Ask for the first lines of a record that is copied next.
 #[inline]
-fn prefetch(record: &[u8]) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        for line in record.chunks(64).take(PREFETCH_LINES_MAX) {
-            // SAFETY: a prefetch has no effect but on the cache, and the address is valid.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
-        }
-    }
+fn prefetch_record(record: &[u8]) {
+    record.chunks(64).take(PREFETCH_LINES_MAX).for_each(prefetch);
 }
