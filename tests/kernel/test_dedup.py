@@ -211,7 +211,7 @@ class Model:
 
     def __init__(self) -> None:
         self.firsts: dict[str, tuple[int, int]] = {}
-        self.now_ms = self.last_ms = NOW
+        self.now_ms, self.last_ms = NOW, 0
 
     def find(self, key: str) -> int:
         offset, time_ms = self.firsts.get(key, (NO_RECORD, 0))
