@@ -385,11 +385,19 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self.network.serve(protocol_factory, sock, start_serving=start_serving)
 
     # -- the end --------------------------------------------------------------------------------
+    def _all_tasks(self) -> list[Any]:
+        """Of all processes, dead ones, too."""
+        lists = (each for each in [*self._tasks.values(), *self._graveyard] if type(each) is list)
+        return [task for tasks in lists for task in tasks]
+
     def dismantle(self) -> None:
         """Drop all that is left. The disks are off by now: what runs here changes nothing."""
         self.network.forget()
-        for tasks in [*self._tasks.values(), *self._graveyard]:
-            for task in tasks if isinstance(tasks, list) else ():
+        closed = 0
+        while closed < len(tasks := self._all_tasks()):
+            # What ends may begin other tasks.
+            closed = len(tasks)
+            for task in tasks:
                 task._log_destroy_pending = False
                 if not task.done():
                     with contextlib.suppress(BaseException):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 
 import pytest
 
@@ -285,3 +286,24 @@ def test_who_reads_nothing_makes_the_writer_wait(loop: SimulatedLoop) -> None:
 
     assert not task.done()
     task.cancel()
+
+
+def test_what_a_task_begins_at_its_end_is_dropped_with_it() -> None:
+    loop = SimulatedLoop(1)
+    begun: list[asyncio.Task[None]] = []
+
+    async def ends() -> None:
+        try:
+            await loop.create_future()
+        finally:
+            begun.append(loop.create_task(_pass(1)))
+
+    loop.run_until_complete(_pass(1))
+    loop.create_task(ends(), context=_process(loop, 1).context.copy())
+    loop.run_until_complete(_pass(1))
+    loop.dismantle()
+
+    [task] = begun
+    coroutine = task.get_coro()
+    assert isinstance(coroutine, Coroutine)
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
