@@ -39,6 +39,10 @@ SUBJECTS = {
             f"{_COMMANDS}.brokers.broker:broker",
             "Run a broker, or examine and change those of a cluster.",
         ),
+        "controller": Entry(
+            f"{_COMMANDS}.serve:controller",
+            "Run a controller, which decides who is the master of each broker name.",
+        ),
         "console": Entry(
             f"{_COMMANDS}.console:console",
             "Serve pages about a cluster, Kerolox's or Java's, to people in browsers.",

@@ -40,6 +40,7 @@ from kerolox.protocol.controller import (
     GetNextBrokerIdHeader,
     GetNextBrokerIdResponseHeader,
     GetReplicaInfoHeader,
+    MasterHeader,
     RegisterBrokerHeader,
     SyncStateSet,
     decode_broker_names,
@@ -101,8 +102,14 @@ class ControllerHandlers:
     async def elect(self, command: ElectMaster) -> Result:
         """Have a master elected, and report it."""
         result = await self.change(command)
-        outcome = "none" if result.header is None else result.header
-        _log.info("election of %s: code %d, %s", printable(command.broker_name), result[0], outcome)
+        name, header = printable(command.broker_name), result.header
+        if result.code == ResponseCode.SUCCESS and isinstance(header, MasterHeader):
+            _log.warning(
+                "%s: broker %s at %s is master now, epoch %s",
+                *(name, header.master_broker_id, header.master_address, header.master_epoch),
+            )
+        else:
+            _log.warning("%s: no other master is elected: %s", name, result.remark)
         if result.code == ResponseCode.SUCCESS:
             self._on_elected(command.broker_name, result)
         return result

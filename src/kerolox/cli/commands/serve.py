@@ -1,4 +1,4 @@
-"""``kerolox up``, ``kerolox namesrv``, ``kerolox broker``: servers in the foreground.
+"""``kerolox up``, ``namesrv``, ``broker``, ``controller``: servers in the foreground.
 
 SIGTERM and SIGINT stop them, SIGHUP reloads, SIGUSR1 shows stacks (``cli/process/running.py``).
 """
@@ -281,6 +281,30 @@ def broker(
         forget_role(config)
     _use_log_level(config)
     starting.serve(starting.broker(config), options.ready_file)
+
+
+@click.command(cls=Command)
+@_server_options
+def controller(options: ServerOptions) -> None:
+    """Run a controller, which decides who is the master of each broker name.
+
+    One, three or five of them agree with each other. controllerDLegerPeers and
+    controllerDLegerSelfId of the settings file say which they are, and where this one listens.
+    """
+    from kerolox.cli.commands import starting
+    from kerolox.controller.config import ControllerConfig
+
+    files: dict[str, object] = {}
+    if options.data is not None:
+        files["controller_store_path"] = options.data / "controller"
+        files["config_store_path"] = options.data / "controller.properties"
+    if options.config_file is not None:
+        files["config_store_path"] = options.config_file
+    config = ControllerConfig.load_for_start(
+        options.config_file, listen_host=options.listen_host, log_level=options.log_level, **files
+    )
+    _use_log_level(config)
+    starting.serve(starting.controller(config), options.ready_file)
 
 
 def _namesrv_files(data: Path) -> dict[str, object]:

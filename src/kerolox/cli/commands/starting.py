@@ -1,4 +1,4 @@
-"""The servers of ``up``, ``namesrv`` and ``broker``: they start, say what they are, serve, stop."""
+"""Servers of the command line: they start, say what they are, serve, stop."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from kerolox.text import printable
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker
     from kerolox.broker.config import BrokerConfig
+    from kerolox.controller.config import ControllerConfig
+    from kerolox.controller.server import Controller
     from kerolox.namesrv.config import NamesrvConfig
     from kerolox.namesrv.server import NameServer
     from kerolox.role_settings import RoleSettings
@@ -113,6 +115,21 @@ async def broker(config: BrokerConfig) -> AsyncIterator[Started]:
         yield Started({"broker": server.address}, (server,))
 
 
+@asynccontextmanager
+async def controller(config: ControllerConfig) -> AsyncIterator[Started]:
+    """A controller."""
+    from kerolox.controller.server import Controller
+
+    server = Controller(config)
+    async with running(server):
+        say(f"controller   listens on {_shown(server.listen_addresses)}")
+        say(f"             stores in {config.controller_store_path}")
+        _print_settings(config)
+        _warn_of_strangers(server)
+        _collect_from_now_on()
+        yield Started({"controller": config.own_address}, (server,))
+
+
 def _collect_from_now_on() -> None:
     """Have the collector of Python go from here on, and leave alone what a start has made. What of
     it is garbage is freed before, when clients have had their first answers."""
@@ -148,7 +165,7 @@ def _near_address(name_server: NameServer) -> str:
     return join_address(near, port)
 
 
-def _warn_of_strangers(*servers: NameServer | Broker) -> None:
+def _warn_of_strangers(*servers: NameServer | Broker | Controller) -> None:
     """Say so where others than this machine may do as they like."""
     addresses = [address for server in servers for address in server.listen_addresses]
     far = [address for address in addresses if not is_loopback(split_address(address)[0])]
