@@ -130,7 +130,8 @@ async def our_broker(data: Path, clock: Clock) -> AsyncIterator[tuple[Broker, Pe
 
 
 async def send_at(peer: Peer, came: Came, name: str, moments_ms: list[int]) -> list[str]:
-    """Send a message for each moment; gives what takes each back."""
+    """Send a message for each moment; gives what takes each back, nothing for one that is due when
+    it is sent."""
     handles = []
     for number, due_ms in enumerate(moments_ms):
         body = f"{name} {number}".encode()
@@ -138,7 +139,7 @@ async def send_at(peer: Peer, came: Came, name: str, moments_ms: list[int]) -> l
         answer = await peer.send(TOPIC, body, properties=encode_properties(given))
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         came.due_ms[body] = due_ms
-        handles.append(answer.ext_fields["recallHandle"])
+        handles.append(answer.ext_fields.get("recallHandle", ""))
     return handles
 
 
