@@ -217,6 +217,7 @@ def of_http2() -> Iterator[str]:
         "RESET_WORK",
         "SLICE_WORK",
         "TABLE_UPDATES_MAX",
+        "WATCHED_MAX",
     )
     limits = ("STREAMS_MAX", "HEADER_BYTES_MAX", "SLICE_FRAMES")
     windows = ("WINDOW_MAX", "DEFAULT_WINDOW", "CONNECTION_WINDOW", "STREAM_WINDOW")

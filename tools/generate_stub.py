@@ -44,7 +44,7 @@ from kerolox.codec.python_rows import RowColumns, RowIds, RowRules, TextColumn
 from kerolox.codec.sending import BatchOwner, OpenSend, QueueRotation, SendBatch, SendFuture
 from kerolox.kernel.choice import ColumnBuffers, OddBody, TopicChoice
 from kerolox.kernel.dedup import KeyWindow
-from kerolox.kernel.feed import FedMembers
+from kerolox.kernel.feed import FedMembers, GivenMembers
 from kerolox.kernel.http2 import Http2Event
 from kerolox.kernel.metrics import LatencyCounts
 from kerolox.kernel.pops import LentLease

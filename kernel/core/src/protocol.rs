@@ -273,6 +273,7 @@ pub mod http2 {
     pub const RESET_WORK: usize = 256;
     pub const SLICE_WORK: usize = 16_384;
     pub const TABLE_UPDATES_MAX: usize = 2;
+    pub const WATCHED_MAX: usize = 256;
     pub const STREAMS_MAX: u32 = 1024;
     pub const HEADER_BYTES_MAX: u32 = 8192;
     pub const SLICE_FRAMES: u32 = 512;

@@ -122,6 +122,27 @@ impl Connection {
         })
     }
 
+    /// What receives of these streams gave out: group, topic, queue, first offset, count, pop time and
+    /// invisible time of each run.
+    #[allow(clippy::needless_pass_by_value)] // made from Python's list for this call
+    fn take_given<'py>(
+        &mut self,
+        py: Python<'py>,
+        streams: Vec<u32>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let rows = PyList::empty(py);
+        for given in self.connection.take_given(&streams) {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let (group, topic) = (text(&given.group), text(&given.topic));
+            for run in &given.runs {
+                let times = (given.pop_time, given.invisible_ms);
+                let (queue_id, start, count) = (run.queue_id, run.start, run.count);
+                rows.append((&group, &topic, queue_id, start, count, times.0, times.1))?;
+            }
+        }
+        Ok(rows)
+    }
+
     /// Say which white lists have the peer's address: the global one, and those of these accounts.
     #[allow(clippy::needless_pass_by_value)] // made from Python's sequence for this call
     fn set_white(&mut self, is_white: bool, access_keys: Vec<String>) {

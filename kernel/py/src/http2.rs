@@ -48,6 +48,19 @@ impl Http2ServerSide {
         self.0.take_output(|output| PyBytes::new(py, output))
     }
 
+    #[getter]
+    fn taken_bytes(&self) -> u64 {
+        self.0.taken_bytes()
+    }
+
+    fn watch(&mut self, stream_id: u32) {
+        self.0.watch(stream_id);
+    }
+
+    fn unread(&self, arrived_bytes: u64) -> Vec<u32> {
+        self.0.unread(arrived_bytes)
+    }
+
     fn receive<'py>(
         &mut self,
         py: Python<'py>,

@@ -48,6 +48,7 @@ from kerolox.kernel.feed import (
     FED_WAITS,
     TRIED_DECLINED,
     Fed,
+    GivenMembers,
 )
 from kerolox.kernel.status import PutMessageStatus, pull_code
 from kerolox.kernel.tables import COMMITS_MAX
@@ -180,6 +181,10 @@ class Connection:
     ) -> int:
         """Nothing is lent to this kernel."""
         return TRIED_DECLINED
+
+    def take_given(self, streams: list[int]) -> list[GivenMembers]:
+        """It answers no receive."""
+        return []
 
     @property
     def unfinished_bytes(self) -> int:

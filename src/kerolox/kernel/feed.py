@@ -58,6 +58,22 @@ class ConnectionAccess(Protocol):
         """
 
 
+class Given(NamedTuple):
+    """Messages of a queue that a receive gave out; they follow each other."""
+
+    group: str
+    topic: str
+    queue_id: int
+    start: int
+    """Offset of the first."""
+    messages: int
+    pop_time: int
+    invisible_ms: int
+
+
+GivenMembers = tuple[str, str, int, int, int, int, int]
+"""The members of ``Given``, as a plain tuple."""
+
 TRIED_FOUND, TRIED_NOTHING, TRIED_DECLINED = 1, 0, -1
 """What ``ConnectionKernel.try_receive`` returns."""
 
@@ -88,6 +104,9 @@ class ConnectionKernel(ConnectionAccess, Protocol):
         has waited. ``client_id``: who gets the messages. TRIED_FOUND: it is answered whole.
         TRIED_NOTHING: all queues are lent, and there is nothing for the group. TRIED_DECLINED: only
         the caller knows; nothing is changed."""
+
+    def take_given(self, streams: list[int]) -> list[GivenMembers]:
+        """What receives of these streams gave out by the kernel itself: each is told once."""
 
     @property
     def unfinished_bytes(self) -> int:

@@ -39,7 +39,8 @@ class Received(NamedTuple):
 
 
 class WasReset(NamedTuple):
-    """The peer ended a stream: nobody wants what is left of its answer."""
+    """The peer ended a stream: nobody wants what is left of its answer. Of a watched stream also
+    when all of that was sent."""
 
     stream_id: int
 
@@ -83,6 +84,17 @@ class Http2ServerSide(Protocol):
 
     def take_output(self) -> bytes:
         """What is to be sent."""
+
+    @property
+    def taken_bytes(self) -> int:
+        """What was taken since the start."""
+
+    def watch(self, stream_id: int) -> None:
+        """Note whether the peer reads the answer of an open stream. Of the last ones alone."""
+
+    def unread(self, arrived_bytes: int) -> list[int]:
+        """Watched streams whose answer the peer does not have whole, with so many bytes of what was
+        taken."""
 
     def receive(self, data: Buffer) -> tuple[list[Http2Event], bool]:
         """What came means; True: there are more whole frames, call again with nothing. Http2Error:

@@ -41,6 +41,9 @@ from kerolox.protocol.codes import FLAG_RESPONSE, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.core.requests import Requests
 
+_TCP_INFO_BYTES, _BYTES_ACKED_AT = 192, 120
+"""Of ``struct tcp_info`` of Linux."""
+
 _RESETS = struct.pack("ii", 1, 0)
 """``SO_LINGER``, on, for no time: to close is to reset."""
 
@@ -55,12 +58,26 @@ if sys.platform == "linux":
         unsent = fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4))
         return not any(unsent)
 
+    def acknowledged_bytes(sock: socket.socket) -> int | None:
+        """Of what a socket was given since it was made, what the peer's system has, also after its
+        end (``tcpi_bytes_acked``); None: the system does not say."""
+        try:
+            info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+            (found,) = struct.unpack_from("=Q", info, _BYTES_ACKED_AT)
+        except (OSError, struct.error):
+            return None
+        return int(found)
+
     CAN_RESET = True
 else:
 
     def has_arrived(descriptor: int) -> bool:
         """Not known on this system."""
         return False
+
+    def acknowledged_bytes(sock: socket.socket) -> int | None:
+        """Not known on this system."""
+        return None
 
     CAN_RESET = False
 """Whether this system says what has arrived."""

@@ -6,13 +6,14 @@
 
 use std::sync::Arc;
 
-use super::connection::{Calls, Connection, Fed, Memory, end_feed};
+use super::connection::{Calls, Connection, Fed, Given, Memory, end_feed};
 use super::path::FastPath;
 use super::pop::{self, Outcome, Popper};
 use super::send::{self, Sender};
 use super::state::State;
 use crate::http2::{Event, Headers, Http2Error, ServerSide};
 use crate::protocol::grpc::{OK_TRAILERS, RESPONSE_HEADERS};
+use crate::protocol::http2::WATCHED_MAX;
 use crate::state::Core;
 use crate::wire::answer::call_answers;
 use crate::wire::grpc::{Asked, only_message, push_sent, read_head, read_send};
@@ -67,6 +68,13 @@ impl Calls {
         &self.owner
     }
 
+    fn gave(&mut self, given: Given) {
+        if self.given.len() >= WATCHED_MAX {
+            self.given.pop_front();
+        }
+        self.given.push_back(given);
+    }
+
     fn give_back(&mut self) {
         if self.answer.capacity() > KEPT_BYTES_MAX {
             self.answer = Vec::new();
@@ -111,6 +119,18 @@ impl Connection {
             push_sent(answer, code, &message_id, offset);
             answer_call(http2, stream_id, answer);
         }
+    }
+
+    /// What receives of these streams gave out here, which is forgotten.
+    pub fn take_given(&mut self, streams: &[u32]) -> Vec<Given> {
+        let given = &mut self.calls.given;
+        let mut found = Vec::new();
+        for stream_id in streams {
+            if let Some(at) = given.iter().position(|each| each.stream_id == *stream_id) {
+                found.extend(given.remove(at));
+            }
+        }
+        found
     }
 
     /// Calls that may be for the fast path; what else came is added to `events`.
@@ -288,7 +308,16 @@ impl Connection {
             }
         }
         push_time(answer, core.now_ms());
+        http2.watch(stream_id);
         answer_call(http2, stream_id, answer);
+        calls.gave(Given {
+            stream_id,
+            group: asked.group.into(),
+            topic: asked.topic.into(),
+            pop_time: found.pop_time,
+            invisible_ms: asked.invisible_ms,
+            runs: found.runs,
+        });
         calls.give_back();
         Tried::Found
     }

@@ -1,5 +1,6 @@
 //! The fast path of one connection: bytes in, answers and frames for the slow path out.
 
+use std::collections::VecDeque;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use super::state::{ANSWER_BYTES_MAX, State};
 use crate::settings::FlushDiskType;
 use crate::state::Core;
 use crate::store::Guard;
+use crate::wire::answer::PoppedRun;
 use crate::wire::frame::{self, Cut, Frame, FrameError};
 use crate::wire::grpc_pops::Scratch;
 
@@ -99,6 +101,20 @@ pub(super) struct Calls {
     pub(super) scratch: Scratch,
     /// The last client, as leases have it.
     pub(super) owner: Arc<str>,
+    /// What receives gave out, the last ones, by stream.
+    pub(super) given: VecDeque<Given>,
+}
+
+/// What a receive gave out.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)] // the names are those of the Python interface
+pub struct Given {
+    pub stream_id: u32,
+    pub group: Box<[u8]>,
+    pub topic: Box<[u8]>,
+    pub pop_time: i64,
+    pub invisible_ms: i64,
+    pub runs: Vec<PoppedRun>,
 }
 
 impl Connection {

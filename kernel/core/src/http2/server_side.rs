@@ -10,7 +10,8 @@ use crate::protocol::http2::{
     FRAME_BYTES_MAX, FRAME_SIZE_ERROR, HEAD_BYTES, HEADERS, IDLE_FRAMES_MAX, INITIAL_WINDOW_SIZE,
     MAX_CONCURRENT_STREAMS, MAX_FRAME_SIZE, MAX_HEADER_LIST_SIZE, NO_ERROR, PADDED, PING, PREFACE,
     PRIORITIZED, PROTOCOL_ERROR, PUSH_PROMISE, REFUSED_STREAM, RESET_WORK, RESETS_MAX, RST_STREAM,
-    SETTINGS, SETTINGS_MAX, SLICE_WORK, STREAM_CLOSED, STREAM_WINDOW, WINDOW_MAX, WINDOW_UPDATE,
+    SETTINGS, SETTINGS_MAX, SLICE_WORK, STREAM_CLOSED, STREAM_WINDOW, WATCHED_MAX, WINDOW_MAX,
+    WINDOW_UPDATE,
 };
 
 /// An empty buffer above this is given back.
@@ -64,6 +65,7 @@ struct Stream {
     is_ended: bool,
     /// By us, as soon as what waits is sent.
     is_finished: bool,
+    is_watched: bool,
     /// Data, and how much of each is sent.
     waiting: VecDeque<(Vec<u8>, usize)>,
     waiting_bytes: usize,
@@ -106,7 +108,24 @@ pub struct ServerSide {
     waiting_bytes: usize,
     is_leaving: bool,
     pings: u64,
+    /// Of what is to be sent, since the start.
+    taken_bytes: u64,
+    /// Streams, and how much was to be sent with the end of the answer of each.
+    watched: VecDeque<(u32, Sent)>,
+    /// How many of those ended since something was taken.
+    answered: usize,
     out: Vec<u8>,
+}
+
+/// How much of a watched answer is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sent {
+    /// It waits.
+    No,
+    /// It is in what is taken next.
+    Soon,
+    /// All; so many bytes were taken with it.
+    With(u64),
 }
 
 impl ServerSide {
@@ -143,6 +162,9 @@ impl ServerSide {
             waiting_bytes: 0,
             is_leaving: false,
             pings: 0,
+            taken_bytes: 0,
+            watched: VecDeque::new(),
+            answered: 0,
             out,
         }
     }
@@ -187,11 +209,42 @@ impl ServerSide {
     /// Hands on what is to be sent.
     pub fn take_output<R>(&mut self, take: impl FnOnce(&[u8]) -> R) -> R {
         let taken = take(&self.out);
+        self.taken_bytes += self.out.len() as u64;
+        if std::mem::take(&mut self.answered) > 0 {
+            for (_, sent) in self.watched.iter_mut().filter(|(_, sent)| *sent == Sent::Soon) {
+                *sent = Sent::With(self.taken_bytes);
+            }
+        }
         self.out.clear();
         if self.out.capacity() > KEPT_BYTES_MAX {
             self.out = Vec::new();
         }
         taken
+    }
+
+    /// What was taken since the start.
+    #[must_use]
+    pub const fn taken_bytes(&self) -> u64 {
+        self.taken_bytes
+    }
+
+    /// Notes whether the peer reads the answer of an open stream.
+    pub fn watch(&mut self, stream_id: u32) {
+        let Some(stream) = self.streams.get_mut(&stream_id).filter(|each| !each.is_watched) else {
+            return;
+        };
+        stream.is_watched = true;
+        if self.watched.len() >= WATCHED_MAX {
+            self.watched.pop_front();
+        }
+        self.watched.push_back((stream_id, Sent::No));
+    }
+
+    /// Watched streams whose answer the peer does not have whole, with so many bytes.
+    #[must_use]
+    pub fn unread(&self, arrived_bytes: u64) -> Vec<u32> {
+        let is_unread = |sent: Sent| !matches!(sent, Sent::With(end) if end <= arrived_bytes);
+        self.watched.iter().filter(|(_, sent)| is_unread(*sent)).map(|(id, _)| *id).collect()
     }
 
     // -- the peer's bytes
@@ -373,6 +426,7 @@ impl ServerSide {
             granted: STREAM_WINDOW,
             is_ended,
             is_finished: false,
+            is_watched: false,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             trailers: None,
@@ -450,7 +504,10 @@ impl ServerSide {
             return fault(PROTOCOL_ERROR, format!("a reset of stream {stream_id}"));
         }
         self.count_reset()?;
-        if self.forget(stream_id).is_some() {
+        let at = self.watched.iter().position(|(watched, _)| *watched == stream_id);
+        let is_watched = at.and_then(|at| self.watched.remove(at)).is_some();
+        let is_refused = payload != NO_ERROR.to_be_bytes();
+        if self.forget(stream_id).is_some() || is_watched && is_refused {
             self.work += RESET_WORK;
             events.push(Event::WasReset { stream_id });
         }
@@ -690,7 +747,17 @@ impl ServerSide {
     /// We have ended it. A peer that has not is told to send no more (RFC 9113, 8.1).
     fn sent_all(&mut self, stream_id: u32) {
         self.resets = self.resets.saturating_sub(1);
-        if self.forget(stream_id).is_some_and(|stream| !stream.is_ended) {
+        let Some(stream) = self.forget(stream_id) else {
+            return;
+        };
+        if stream.is_watched {
+            let mut watched = self.watched.iter_mut().rev();
+            if let Some((_, sent)) = watched.find(|(watched, _)| *watched == stream_id) {
+                *sent = Sent::Soon;
+                self.answered += 1;
+            }
+        }
+        if !stream.is_ended {
             push_reset(&mut self.out, stream_id, NO_ERROR);
         }
     }

@@ -101,6 +101,7 @@ class GrpcPort:
         if self.server is not None:
             await self.server.stop()
         if self._service is not None:
+            await self._service.renewals.close()
             await self._service.others.close()
 
     async def _do_chores(self) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 from weakref import WeakValueDictionary
 
@@ -16,7 +17,7 @@ from kerolox.broker.grpc.answers import AnswerError, error_of, ok, status_of_all
 from kerolox.broker.grpc.asking import Caller
 from kerolox.broker.grpc.clients import REQUEST_TIMEOUT_MS, GrpcClient
 from kerolox.broker.grpc.records import inflate, message_of
-from kerolox.broker.grpc.renewals import GIVEN_BACK_MS, Renewals
+from kerolox.broker.grpc.renewals import Renewals
 from kerolox.broker.grpc.routes import ALL_QUEUES, is_fifo
 from kerolox.broker.pop.leases import QueueKey
 from kerolox.broker.requests.pop_fast import FastPops, FoundMessages
@@ -135,14 +136,15 @@ async def receive_message(
         await caller.ask(ack_command(group, topic, receipt))
     if not messages:
         raise AnswerError(pb.MESSAGE_NOT_FOUND, "no new message")
-    if caller.closed:
-        for _message, receipt in messages:
-            await caller.request(change_command(group, topic, receipt, GIVEN_BACK_MS), caller)
-        return
+    given = [(group, topic, receipt) for _message, receipt in messages]
     if is_renewed and client is not None:
-        for _message, receipt in messages:
-            renewals.add(client, group, topic, receipt)
-    _stream(caller, ok(), [message for message, _receipt in messages])
+        for each in given:
+            renewals.add(client, *each)
+    if not caller.closed:
+        caller.call.watch(partial(renewals.give_back, given))
+        _stream(caller, ok(), [message for message, _receipt in messages])
+    if caller.closed:
+        renewals.give_back(given)
 
 
 class _Popped(NamedTuple):

@@ -8,24 +8,29 @@ client leaves, its messages come again after a second.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.broker.pop.leases import QueueKey
 from kerolox.broker.requests.pop_acks import change
+from kerolox.kernel.feed import Given
 from kerolox.protocol.java_numbers import LONG_MAX
 from kerolox.protocol.pop import PopReceipt, TopicKind
 from kerolox.remoting.time_slices import TimeSlices
+from kerolox.tasks import end_tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from kerolox.broker.context import Context
     from kerolox.broker.grpc.clients import GrpcClient
     from kerolox.broker.grpc.stats import GrpcStats
     from kerolox.broker.pop.leases import Lease
     from kerolox.broker.pop.table import PopTable
+    from kerolox.kernel.feed import GivenMembers
 
 AHEAD_MS = 10_000
 """So long before its time is over a message is renewed (``renewAheadTimeMillis``)."""
@@ -74,6 +79,8 @@ class Renewals:
         self._of_client: dict[GrpcClient, set[_Place]] = {}
         self._due: list[tuple[int, _Place]] = []
         """By the wall clock, which makes receipts; some are gone."""
+        self._unread: deque[tuple[str, str, PopReceipt]] = deque()
+        self._giving_back: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         return len(self._all) + self._queues.renewed
@@ -95,17 +102,9 @@ class Renewals:
         client, key = self._client_of(lease.owner), lease.key
         if client is None:
             return
+        given = Given(*key, lease.offsets[0], 0, lease.pop_time, lease.invisible_ms)
         for offset in lease.open_offsets():
-            receipt = PopReceipt(
-                start_offset=lease.offsets[0],
-                pop_time=lease.pop_time,
-                invisible_time=lease.invisible_ms,
-                revive_queue_id=0,
-                kind=TopicKind.NORMAL,
-                broker_name=self._broker.config.broker_name,
-                queue_id=key.queue_id,
-                queue_offset=offset,
-            )
+            receipt = _receipt(given, offset, self._broker.config.broker_name)
             self.add(client, key.group, key.topic, receipt)
 
     def newest(self, group: str, topic: str, receipt: PopReceipt) -> PopReceipt | None:
@@ -133,6 +132,32 @@ class Renewals:
                 continue
             self._renew(place, renewed)
             await slices.checkpoint()
+
+    def give_back(self, given: Iterable[tuple[str, str, PopReceipt]]) -> None:
+        """Messages were sent to a client that has not read them: they come again soon, unless they
+        are done. Of each the group, the topic and its receipt."""
+        self._unread.extend(given)
+        if self._unread and self._giving_back is None:
+            self._giving_back = asyncio.get_running_loop().create_task(self._give_back())
+
+    async def _give_back(self) -> None:
+        try:
+            slices = TimeSlices()
+            while self._unread:
+                group, topic, receipt = self._unread.popleft()
+                place = _place(group, topic, receipt)
+                newest = self.newest(group, topic, receipt)
+                if self._change(place, newest or receipt, GIVEN_BACK_MS) is not None:
+                    self._stats.unread += 1
+                    if newest is not None:
+                        self._drop(place)
+                await slices.checkpoint()
+        finally:
+            self._giving_back = None
+
+    async def close(self) -> None:
+        """What is not given back yet comes again after its time."""
+        await end_tasks(self._giving_back)
 
     def client_left(self, client: GrpcClient) -> None:
         """Its messages come again soon."""
@@ -174,6 +199,29 @@ class Renewals:
                 places.discard(place)
                 if not places:
                     del self._of_client[renewed.client]
+
+
+def messages_of(
+    given: Iterable[GivenMembers], broker_name: str
+) -> Iterator[tuple[str, str, PopReceipt]]:
+    """What the kernel gave out as :meth:`Renewals.give_back` takes it."""
+    for each in map(Given._make, given):
+        for offset in range(each.start, each.start + each.messages):
+            yield each.group, each.topic, _receipt(each, offset, broker_name)
+
+
+def _receipt(given: Given, offset: int, broker_name: str) -> PopReceipt:
+    """Of a message that the kernel gave out."""
+    return PopReceipt(
+        start_offset=given.start,
+        pop_time=given.pop_time,
+        invisible_time=given.invisible_ms,
+        revive_queue_id=0,
+        kind=TopicKind.NORMAL,
+        broker_name=broker_name,
+        queue_id=given.queue_id,
+        queue_offset=offset,
+    )
 
 
 def _end_of(receipt: PopReceipt) -> int:

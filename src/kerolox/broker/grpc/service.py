@@ -22,7 +22,7 @@ from kerolox.broker.grpc.answers import AnswerError
 from kerolox.broker.grpc.asking import Caller, parsed
 from kerolox.broker.grpc.clients import GrpcClient, GrpcClients
 from kerolox.broker.grpc.elsewhere import OtherBrokers
-from kerolox.broker.grpc.renewals import Renewals
+from kerolox.broker.grpc.renewals import Renewals, messages_of
 from kerolox.broker.grpc.routes import RouteCalls
 from kerolox.broker.grpc.stats import CANCELLED, SUCCESS, GrpcStats
 from kerolox.broker.requests.pop_fast import FastPops
@@ -34,6 +34,7 @@ from kerolox.remoting.server import Handler
 
 if TYPE_CHECKING:
     from kerolox.broker.access.gate import AccountSigner
+    from kerolox.kernel.feed import GivenMembers
 
 PATH = "/apache.rocketmq.v2.MessagingService/"
 RECEIVE, TELEMETRY = PATH + "ReceiveMessage", PATH + "Telemetry"
@@ -137,6 +138,10 @@ class Service:
     def message_bytes_max(self, path: str) -> int:
         """See :class:`~kerolox.remoting.grpc.connection.Serve`."""
         return SEND_BYTES_MAX if path == PATH + "SendMessage" else REQUEST_BYTES_MAX
+
+    def unread(self, given: list[GivenMembers]) -> None:
+        """See :class:`~kerolox.remoting.grpc.connection.Serve`."""
+        self.renewals.give_back(messages_of(given, self._broker.config.broker_name))
 
     async def __call__(self, call: Call) -> None:
         """Serve one call."""

@@ -26,6 +26,8 @@ class GrpcStats:
         """By request code, response code and result."""
         self.waiting_receives = 0
         self.renewals = 0
+        self.unread = 0
+        """Messages that came again since their client has not read the answer."""
 
     def note(self, call: str, code: str, result: str, seconds: float) -> None:
         """A call of that name ended with that code."""
@@ -85,6 +87,11 @@ def measure(families: Families, port: OpenPort) -> None:
     ):
         families.gauge(f"kerolox_grpc_{name}", text, value)
     families.counter("kerolox_grpc_renewals_total", "Renewals", port.stats.renewals)
+    families.counter(
+        "kerolox_grpc_unread_messages_total",
+        "Messages that came again since their client has not read the answer",
+        port.stats.unread,
+    )
     for name, text, counted in (
         ("calls_refused", "Calls that ended with a status of gRPC", port.counts.calls_refused),
         ("connections_closed", "Connections closed for an error", port.counts.connections_closed),

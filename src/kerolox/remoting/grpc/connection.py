@@ -21,6 +21,7 @@ from kerolox.remoting.connection import (
     PAUSED_BY_SLICE,
     PAUSED_BY_WRITES,
     WRITE_BYTES_MAX,
+    acknowledged_bytes,
     go_on,
 )
 from kerolox.remoting.grpc.counts import GrpcCounts
@@ -37,6 +38,7 @@ from kerolox.remoting.grpc.wire import (
     with_prefix,
 )
 from kerolox.remoting.http2.frames import ErrorCode
+from kerolox.remoting.http2.server_side import WATCHED_MAX
 from kerolox.remoting.limits.requests import LimitedFeeder
 from kerolox.remoting.server import (
     BIG_CHUNK_BYTES,
@@ -57,7 +59,7 @@ LOST_PER_STEP = 16
 """Calls of a connection that is gone which are told so at a time."""
 
 if TYPE_CHECKING:
-    from kerolox.kernel.feed import ConnectionKernel
+    from kerolox.kernel.feed import ConnectionKernel, GivenMembers
     from kerolox.kernel.http2 import Http2ServerSide
     from kerolox.remoting.connection import Shared
     from kerolox.remoting.server import RemotingServer
@@ -70,6 +72,9 @@ class Serve(Protocol):
 
     def message_bytes_max(self, path: str) -> int:
         """Of one message of a call."""
+
+    def unread(self, given: list[GivenMembers]) -> None:
+        """What the kernel gave out in answers that their client has not read."""
 
     def __call__(self, call: Call) -> Coroutine[object, None, None]:
         """Serve one call; it runs up to its first wait outside of any task."""
@@ -188,6 +193,10 @@ class Call:
             self._end()
         return tried
 
+    def watch(self, on_unread: Callable[[], None]) -> None:
+        """Called before its answer is sent: have something done if the client does not read it."""
+        self.connection.watch(self._stream_id, on_unread)
+
     def finish(self, status: GrpcStatus = GrpcStatus.OK, text: str = "") -> None:
         """End it."""
         if self.is_over:
@@ -265,6 +274,8 @@ class GrpcConnection(ServerConnection):
         """Frames that came wait for their turn."""
         self._steps = steps
         self._flushes_soon = False
+        self._watched: dict[int, Callable[[], None]] = {}
+        """By stream, what to do if its answer is not read; of the last ones."""
 
     # -- the loop's side ----------------------------------------------------------------------
     def buffer_updated(self, nbytes: int) -> None:
@@ -280,6 +291,7 @@ class GrpcConnection(ServerConnection):
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the loop: the socket is closed; nobody wants any answer."""
         super().connection_lost(exc)
+        self._unread(self.http2.unread(self._arrived_bytes()))
         self._unserved.clear()
         self._has_frames = False
         self._lost.extend(self._calls.values())
@@ -376,10 +388,12 @@ class GrpcConnection(ServerConnection):
             self._open(event)
             return
         call = self._calls.get(event.stream_id)
-        if call is None:
-            return
         if not isinstance(event, Received):
-            call.cancelled()
+            if call is not None:
+                call.cancelled()
+            self._unread([event.stream_id])
+            return
+        if call is None:
             return
         try:
             messages = call.reader.feed(event.data)
@@ -402,6 +416,35 @@ class GrpcConnection(ServerConnection):
         if event.is_ended:
             call.take([], is_ended=True)
         self._unserved.append(call)
+
+    # -- answers that are not read ------------------------------------------------------------
+    def watch(self, stream_id: int, on_unread: Callable[[], None]) -> None:
+        """See :meth:`Call.watch`."""
+        while len(self._watched) >= WATCHED_MAX:
+            del self._watched[next(iter(self._watched))]
+        self._watched[stream_id] = on_unread
+        self.http2.watch(stream_id)
+
+    def _arrived_bytes(self) -> int:
+        """Of what HTTP/2 has sent, what the peer's system has, at least; where the system does not
+        say, all."""
+        taken = self.http2.taken_bytes
+        sock = self._transport.get_extra_info("socket")
+        arrived = None if sock is None else acknowledged_bytes(sock)
+        if arrived is None:
+            return taken
+        # TLS writes some more.
+        return max(taken - max(getattr(self._transport, "written_bytes", taken) - arrived, 0), 0)
+
+    def _unread(self, streams: list[int]) -> None:
+        """The client gave these calls up, or is gone, and has not read their answers whole."""
+        for stream_id in streams:
+            on_unread = self._watched.pop(stream_id, None)
+            if on_unread is not None:
+                on_unread()
+        given = self._kernel_itself.take_given(streams) if streams else []
+        if given:
+            self._serve.unread(given)
 
     def keeps(self, size: int) -> None:
         """Called by a call: so many bytes of messages more are kept. With too many nothing more is

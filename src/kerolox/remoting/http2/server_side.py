@@ -79,6 +79,9 @@ SETTINGS_MAX = 32
 
 UNREADABLE = "headers that can't be read"
 
+WATCHED_MAX = 256
+"""Answers of which is noted whether the peer reads them, the last ones of a connection."""
+
 HEADER_EXTRA_BYTES = 32
 """That RFC 7541 counts for each header."""
 
@@ -136,6 +139,12 @@ class Http2ServerSide:
         self._waiting_bytes = 0
         self._is_leaving = False
         self._pings = 0
+        self._taken_bytes = 0
+        """Of what is to be sent, since the start."""
+        self._watched: dict[int, int | None] = {}
+        """By stream, how much was to be sent with the end of its answer; None: it waits."""
+        self._answered: list[int] = []
+        """Of these, those that ended since something was taken."""
         self._out: list[bytes] = [
             settings_frame(
                 (
@@ -180,7 +189,32 @@ class Http2ServerSide:
             return b""
         data = b"".join(self._out)
         self._out.clear()
+        self._taken_bytes += len(data)
+        for stream_id in self._answered:
+            if stream_id in self._watched:
+                self._watched[stream_id] = self._taken_bytes
+        self._answered.clear()
         return data
+
+    @property
+    def taken_bytes(self) -> int:
+        """What was taken since the start."""
+        return self._taken_bytes
+
+    def watch(self, stream_id: int) -> None:
+        """Note whether the peer reads the answer of an open stream."""
+        if stream_id in self._streams and stream_id not in self._watched:
+            while len(self._watched) >= WATCHED_MAX:
+                del self._watched[next(iter(self._watched))]
+            self._watched[stream_id] = None
+
+    def unread(self, arrived_bytes: int) -> list[int]:
+        """Watched streams whose answer the peer does not have whole, with so many bytes."""
+        return [
+            stream_id
+            for stream_id, end in self._watched.items()
+            if end is None or end > arrived_bytes
+        ]
 
     # -- the peer's bytes ---------------------------------------------------------------------
     def receive(self, data: Buffer) -> tuple[_Events, bool]:
@@ -354,7 +388,9 @@ class Http2ServerSide:
         if not 0 < stream_id <= self._last_id:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"a reset of stream {stream_id}")
         self._count_reset()
-        if self._forget(stream_id):
+        is_refused = int.from_bytes(payload, "big") != ErrorCode.NO_ERROR
+        is_watched = self._watched.pop(stream_id, -1) != -1 and is_refused
+        if self._forget(stream_id) or is_watched:
             self._work += RESET_WORK
             events.append(WasReset(stream_id))
 
@@ -537,6 +573,8 @@ class Http2ServerSide:
     def _sent_all(self, stream_id: int, stream: _Stream) -> None:
         """We have ended it. A peer that has not is told to send no more (RFC 9113, 8.1)."""
         self._resets = max(0, self._resets - 1)
+        if stream_id in self._watched:
+            self._answered.append(stream_id)
         if not stream.is_ended:
             self._out.append(reset(stream_id, ErrorCode.NO_ERROR))
         self._forget(stream_id)

@@ -75,6 +75,8 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._held = hello
         """Read, and not given to OpenSSL yet."""
         self._is_paused = False
+        self.written_bytes = 0
+        """Encrypted ones, to the socket."""
         self._context: ssl.SSLContext = None  # type: ignore[assignment]  # until begun
         self._incoming: ssl.MemoryBIO = None  # type: ignore[assignment]  # until its first step
         self._outgoing: ssl.MemoryBIO = None  # type: ignore[assignment]
@@ -245,11 +247,13 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
             if len(data) <= PIECE_OUT_BYTES and self._ssl.write(data) == len(data):
                 self._flush()
                 return
-            self._below.writelines(self._pieces(memoryview(data)))
+            pieces = self._pieces(memoryview(data))
+            self.written_bytes += sum(map(len, pieces))
+            self._below.writelines(pieces)
         except ssl.SSLError as error:
             self._break_off(error)
 
-    def _pieces(self, data: memoryview) -> Iterable[bytes]:
+    def _pieces(self, data: memoryview) -> list[bytes]:
         encrypt, outgoing = self._ssl.write, self._outgoing
         pieces = []
         at = 0
@@ -263,6 +267,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     def _flush(self) -> None:
         data = self._outgoing.read()
         if data:
+            self.written_bytes += len(data)
             self._below.write(data)
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:

@@ -492,3 +492,39 @@ def test_resets_of_a_client_that_is_answered_are_no_flood() -> None:
         server.send_headers(number + 2, ANSWER, end=True)
         server.take_output()
     assert server.stream_count == 0
+
+
+def test_it_is_known_which_answers_the_peer_has_not_read() -> None:
+    server = Http2ServerSide()
+    server.receive(GREETING)
+    for stream_id in (1, 3, 5):
+        server.receive(frame(FrameType.HEADERS, END_HEADERS | END_STREAM, stream_id, BLOCK))
+        server.watch(stream_id)
+    server.watch(7)  # there is none
+    server.take_output()
+    before = server.taken_bytes
+    for stream_id in (1, 3):
+        server.send_data(stream_id, b"answer")
+        server.send_trailers(stream_id, ANSWER)
+        assert len(server.take_output()) == server.taken_bytes - before
+        before = server.taken_bytes
+    assert server.unread(server.taken_bytes) == [5]
+    assert server.unread(server.taken_bytes - 1) == [3, 5]
+    assert server.unread(0) == [1, 3, 5]
+    resets = [
+        frame(FrameType.RST_STREAM, 0, stream_id, int(code).to_bytes(4, "big"))
+        for stream_id, code in ((1, ErrorCode.NO_ERROR), (3, ErrorCode.CANCEL), (3, 8), (5, 0))
+    ]
+    events, _ = server.receive(b"".join(resets))
+    assert events == [WasReset(3), WasReset(5)]
+    assert server.unread(0) == []
+
+
+def test_the_last_answers_are_watched() -> None:
+    server = Http2ServerSide()
+    server.receive(GREETING)
+    streams = range(1, 2 * server_side.WATCHED_MAX + 3, 2)
+    for stream_id in streams:
+        server.receive(frame(FrameType.HEADERS, END_HEADERS | END_STREAM, stream_id, BLOCK))
+        server.watch(stream_id)
+    assert server.unread(0) == list(streams)[1:]
