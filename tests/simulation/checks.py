@@ -513,6 +513,14 @@ def _order_of(group: Group, history: History, contents: Contents) -> list[str]:
         for at, key in place.items()
         if key in tags and group.may_pass(tags[key].tag, tags[key].began)
     }
+    if group.has_tags:
+        # What was there before, and is lost, may have been one of those.
+        unwanted |= {
+            (kept.broker, kept.topic, kept.queue_id, kept.queue_offset)
+            for records in contents.queues.values()
+            for kept in records
+            if kept.topic in group.topics and _replaces(history, kept)
+        }
     # Messages that came together, also where a member that pops took them one after the other.
     batches: dict[tuple[str, tuple[str, str, int]], tuple[float, set[int]]] = {}
     faults = []
