@@ -101,18 +101,23 @@ def test_delays_are_the_brokers_and_no_worker_has_them(
 ) -> None:
     seen: list[int] = []
     note = actor(broker, queue, seen.append)
+
+    def came() -> list[int]:
+        # What is not acknowledged when the clock is turned comes again.
+        return list(dict.fromkeys(seen))
+
     with working(broker) as worker:
         note.send_with_options(args=(2,), delay=3_700_000)
         note.send_with_options(args=(1,), delay=95_500)
         note.send(0)
-        wait_until(lambda: seen == [0], what="the one without delay")
+        wait_until(lambda: came() == [0], what="the one without delay")
         local.advance(seconds=97)
-        wait_until(lambda: seen == [0, 1], what="the shorter delay")
+        wait_until(lambda: came() == [0, 1], what="the shorter delay")
         assert dq_name(queue) not in worker.consumers
         assert broker.get_declared_delay_queues() == set()
         local.advance(seconds=3_610)
         broker.join(queue, timeout=30_000)
-    assert seen == [0, 1, 2]
+    assert came() == [0, 1, 2]
 
 
 def test_what_fails_is_tried_again_later_and_is_a_dead_letter_in_the_end(

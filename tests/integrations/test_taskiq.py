@@ -113,15 +113,19 @@ async def test_a_delay_is_kept_by_the_broker_to_any_second(
     async def note(number: int) -> None:
         seen.append(number)
 
+    def came() -> list[int]:
+        # What is not acknowledged when the clock is turned comes again.
+        return list(dict.fromkeys(seen))
+
     async with working(broker):
         await note.kicker().with_labels(delay=3_700).kiq(2)
         await note.kicker().with_labels(delay="95.5").kiq(1)
         await note.kicker().with_labels(delay=0).kiq(0)
-        await until(lambda: seen == [0], what="the one without delay")
+        await until(lambda: came() == [0], what="the one without delay")
         local.advance(seconds=97)
-        await until(lambda: seen == [0, 1], what="the shorter delay")
+        await until(lambda: came() == [0, 1], what="the shorter delay")
         local.advance(seconds=3_610)
-        await until(lambda: seen == [0, 1, 2], what="the longer delay")
+        await until(lambda: came() == [0, 1, 2], what="the longer delay")
 
 
 @pytest.mark.parametrize("delay", ["soon", -1, "nan", True])
