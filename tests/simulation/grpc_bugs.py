@@ -7,26 +7,12 @@ import functools
 from typing import Any
 
 from kerolox.broker.grpc import receiving
-from kerolox.broker.grpc.renewals import GIVEN_BACK_MS
 from kerolox.protocol.headers import AckMessageHeader, PopMessageHeader
 from tests.simulation.bugs import SeededBug, seeded
 from tests.simulation.patches import Patches
 
 GRPC_BUGS: dict[str, SeededBug] = {}
 _bug = functools.partial(seeded, GRPC_BUGS)
-
-
-@_bug(0)
-def messages_of_a_call_that_is_over_are_done(patches: Patches) -> None:
-    """They are acknowledged in place of being given back."""
-
-    def made(group: str, topic: str, receipt: Any, invisible_ms: int) -> Any:
-        if invisible_ms == GIVEN_BACK_MS:
-            return receiving.ack_command(group, topic, receipt)
-        return real(group, topic, receipt, invisible_ms)
-
-    real = receiving.change_command
-    patches.set(receiving, "change_command", made)
 
 
 @_bug(1)

@@ -83,6 +83,10 @@ class _Socket:
     def setsockopt(self, *_: object) -> None:
         pass
 
+    def getsockopt(self, *_: object) -> bytes:
+        """It says nothing of what the peer's system has."""
+        return b""
+
 
 class Server(asyncio.AbstractServer):
     """What ``create_server`` gives."""
