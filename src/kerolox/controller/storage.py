@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kerolox.config import sync_folder
 from kerolox.controller.raft.messages import Configuration, Entry, HardState, Snapshot
 from kerolox.errors import ConfigError
 
@@ -219,7 +220,7 @@ class RaftStorage:
         try:
             _write(file, header + b"\n" + batch)
             temporary.rename(path)
-            _sync_folder(self._folder)
+            sync_folder(self._folder)
         except BaseException:
             file.close()
             raise
@@ -289,11 +290,3 @@ def _write(file: FileIO, data: bytes) -> None:
     while view:
         view = view[file.write(view) :]
     os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
