@@ -77,6 +77,11 @@ class LiveBrokers:
             )
         return True
 
+    def is_alive(self, identity: BrokerIdentity, now_ms: int) -> bool:
+        """Whether its time is not over; an unknown one is not alive."""
+        info = self.table.get(identity)
+        return info is not None and _is_alive(info, now_ms)
+
     def best_first(self, cluster_name: str, broker_name: str, now_ms: int) -> list[int]:
         """The brokers of a set that are alive: by epoch and end of the log downwards, then by
         priority and id upwards."""

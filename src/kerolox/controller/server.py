@@ -22,7 +22,6 @@ from kerolox.controller.raft.messages import Message
 from kerolox.controller.raft.raft import ProposalError, Raft
 from kerolox.controller.raft_wire import raft_command
 from kerolox.controller.replicas_info import (
-    BrokerSet,
     ElectMaster,
     ReplicasInfoManager,
     Result,
@@ -196,11 +195,11 @@ class Controller:
         for broker_set in self.replicas.broker_sets.values():
             master = broker_set.master_broker_id
             was_heard = (broker_set.broker_name, master) in names
-            if master is not None and (was_heard or has_waited) and self._is_silent(broker_set):
+            if master is None or not (was_heard or has_waited):
+                continue
+            identity = BrokerIdentity(broker_set.cluster_name, broker_set.broker_name, master)
+            if not self._live.is_alive(identity, self._clock_ms()):
                 self._elect_soon(broker_set.broker_name)
-
-    def _is_silent(self, broker_set: BrokerSet) -> bool:
-        return broker_set.master_broker_id not in self._handlers.alive(broker_set.broker_name)
 
     def _elect_soon(self, broker_name: str) -> None:
         if broker_name not in self._electing and len(self._sending) < MESSAGES_MAX:
