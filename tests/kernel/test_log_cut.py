@@ -18,7 +18,8 @@ from kerolox.inspect.findings import Findings
 from kerolox.inspect.places import StoreOptions, StorePlaces
 from kerolox.inspect.rebuild import rebuild_store
 from kerolox.kernel.settings import StoreSettings
-from kerolox.store.log.epochs import EPOCH_FILE, EpochFile, EpochStart, EpochTable
+from kerolox.store.layout import EPOCH_FILE
+from kerolox.store.log.epochs import EpochFile, EpochStart, EpochTable
 from kerolox.store.recovery.cut_record import EVERYTHING, INTENT
 from kerolox.store.recovery.log_cut import cut_log, finish_cut, kept_parts
 from tests.support.faults.shim import Faults

@@ -63,7 +63,7 @@ from kerolox.remoting.audit import Audit
 from kerolox.remoting.unserved import UnservedCodes
 from kerolox.security.access.watching import POLL_SECONDS
 from kerolox.store.files.lock_holder import lock_holder
-from kerolox.store.log.epochs import EPOCH_FILE, EpochFile
+from kerolox.store.layout import EPOCH_FILE
 from kerolox.store.recovery.cut_record import EVERYTHING, LogCut, is_cut_begun
 
 if TYPE_CHECKING:
@@ -110,7 +110,11 @@ def open_store(
 
 
 def _warn_of_epochs(root: Path) -> None:
-    """Say what a store of RocketMQ's controller mode becomes here."""
+    """Say what a store of RocketMQ's controller mode becomes here; few stores are of one."""
+    if not any(root.glob(f"{EPOCH_FILE}*")):
+        return
+    from kerolox.store.log.epochs import EpochFile
+
     try:
         table = EpochFile(root / EPOCH_FILE).load()
     except StoreError as error:

@@ -14,7 +14,8 @@ from kerolox.inspect.findings import Findings
 from kerolox.inspect.log_walk import LogWalk, Progress
 from kerolox.protocol import fastjson
 from kerolox.store.files.checkpoint import Checkpoint
-from kerolox.store.log.epochs import EPOCH_FILE, EpochError, read_epochs
+from kerolox.store.layout import EPOCH_FILE
+from kerolox.store.log.epochs import EpochError, read_epochs
 
 if TYPE_CHECKING:
     from kerolox.inspect.places import LogFile, StorePlaces

@@ -14,8 +14,8 @@ from kerolox.inspect.log_walk import find_last_record, read_record, record_at_or
 from kerolox.inspect.queue_files import QueueFiles
 from kerolox.protocol.records import decode_record
 from kerolox.store.files.checkpoint import Checkpoint
-from kerolox.store.layout import PRE_BLANK_SIZE
-from kerolox.store.log.epochs import EPOCH_FILE, EpochFile, EpochStart
+from kerolox.store.layout import EPOCH_FILE, PRE_BLANK_SIZE
+from kerolox.store.log.epochs import EpochFile, EpochStart
 
 if TYPE_CHECKING:
     from kerolox.inspect.places import StorePlaces

@@ -17,6 +17,9 @@ from kerolox.message import PropertyKey, property_value, tags_code
 from kerolox.protocol.names import SCHEDULE_TOPIC
 from kerolox.protocol.records import BLANK_MAGIC, RecordView, is_body_right
 
+EPOCH_FILE = "epochFileCheckpoint"
+"""In the store's folder: which master wrote which part of the log (``storePathEpochFile``)."""
+
 BLANK = struct.Struct(">II")
 BLANK_BYTES = 8
 """Always left at the end of a commit log file."""

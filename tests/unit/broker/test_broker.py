@@ -19,7 +19,8 @@ from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.client import RemotingClient
-from kerolox.store.log.epochs import EPOCH_FILE, EpochFile, EpochStart, EpochTable
+from kerolox.store.layout import EPOCH_FILE
+from kerolox.store.log.epochs import EpochFile, EpochStart, EpochTable
 from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.eventually import SECONDS_MAX, until
 from tests.support.servers.up import free_port

@@ -12,8 +12,8 @@ import kerolox._pykernel as reference
 from kerolox.errors import StoreError
 from kerolox.inspect.check import check_store
 from kerolox.inspect.info import describe_store
-from kerolox.store.layout import ENTRY
-from kerolox.store.log.epochs import EPOCH_FILE, EpochFile, EpochStart, EpochTable
+from kerolox.store.layout import ENTRY, EPOCH_FILE
+from kerolox.store.log.epochs import EpochFile, EpochStart, EpochTable
 from tests.support.stores.bench import NOW, Bench, properties
 from tests.support.stores.golden import Golden, copy_golden
 from tests.support.stores.inspected import FILE_BYTES, Made, check, fill, made_store, places_of

@@ -13,7 +13,8 @@ from kerolox.errors import StoreError
 from kerolox.inspect.dump import Selection, as_json, select_records
 from kerolox.inspect.findings import Findings
 from kerolox.inspect.info import describe_store
-from kerolox.store.log.epochs import EPOCH_FILE, EpochFile, EpochStart, EpochTable
+from kerolox.store.layout import EPOCH_FILE
+from kerolox.store.log.epochs import EpochFile, EpochStart, EpochTable
 from tests.support.stores.bench import NOW, Bench
 from tests.support.stores.golden import copy_golden
 from tests.support.stores.inspected import FILE_BYTES, Made, fill, made_store, places_of

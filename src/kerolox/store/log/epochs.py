@@ -25,8 +25,6 @@ from kerolox.protocol.controller import EPOCHS_MAX
 from kerolox.protocol.java_numbers import INT_MAX, LONG_MAX, java_long
 from kerolox.text import printable
 
-EPOCH_FILE = "epochFileCheckpoint"
-"""In the store's folder (``storePathEpochFile``)."""
 _CRC_MASK = 0x7FFF_FFFF
 """``UtilAll.crc32`` keeps the result positive."""
 _CRC_UNCHECKED = 0

@@ -25,9 +25,9 @@ from kerolox.protocol.records import BLANK_MAGIC, MESSAGE_MAGIC, RECORD_BYTES_MI
 from kerolox.store.files.checkpoint import AbortFile, Checkpoint, StoreLock
 from kerolox.store.files.inventory import Inventory
 from kerolox.store.files.mapped_file import MappedFile, opened, sync_path, write_all
-from kerolox.store.layout import BLANK, BLANK_BYTES
+from kerolox.store.layout import BLANK, BLANK_BYTES, EPOCH_FILE
 from kerolox.store.log.commit_log import CommitLog, log_of
-from kerolox.store.log.epochs import EPOCH_FILE, EpochError, EpochFile, read_epochs
+from kerolox.store.log.epochs import EpochError, EpochFile, read_epochs
 from kerolox.store.log.folders import root_of
 from kerolox.store.log.quarantine import LogQuarantine, cut_folder
 from kerolox.store.recovery.cut_record import EVERYTHING, INTENT, LogCut, is_cut_begun
