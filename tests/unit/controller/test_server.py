@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
+from tests.controller.asking import IDS, Asking
 from tests.support.eventually import until
 from tests.support.servers.up import free_port
 
@@ -28,34 +29,30 @@ from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.controller import (
     AlterSyncStateSetHeader,
-    ApplyBrokerIdHeader,
-    BrokerHeartbeatHeader,
     BrokerReplicasInfo,
     ElectMasterHeader,
     GetMetaDataResponseHeader,
     GetNextBrokerIdHeader,
     GetReplicaInfoHeader,
     MasterHeader,
-    RegisterBrokerHeader,
     SyncStateSet,
 )
-from kerolox.remoting.client import RemotingClient
 from kerolox.remoting.server import RemotingServer
 
 if TYPE_CHECKING:
-    from kerolox.protocol.headers import Header
+    pass
 
 pytestmark = pytest.mark.asyncio
 
 HOST = "127.0.0.1"
 TICK_SECONDS = 0.02
-IDS = {"cluster_name": "c", "broker_name": "b"}
 
 
-class Scene:
+class Scene(Asking):
     """The controllers that run, and who asks them."""
 
     def __init__(self, folder: Path, size: int) -> None:
+        super().__init__()
         ports = [free_port() for _ in range(size)]
         peers = ";".join(f"n{number}-{HOST}:{port}" for number, port in enumerate(ports))
         self.configs = {
@@ -71,7 +68,6 @@ class Scene:
             for number in range(size)
         }
         self.running: dict[str, Controller] = {}
-        self.client = RemotingClient()
         self.notified: list[tuple[str, RemotingCommand]] = []
 
     async def start(self, node_id: str) -> None:
@@ -89,40 +85,11 @@ class Scene:
         await until(leaders, what="a leader")
         return leaders()[0]
 
-    async def ask(
-        self, code: RequestCode, header: Header | None = None, body: bytes = b"", *, at: str = ""
-    ) -> RemotingCommand:
-        address = at or (await self.leader()).config.own_address
-        fields = {} if header is None else header.encode()
-        command = RemotingCommand.request(code, fields, body=body)
-        return await self.client.invoke(address, command, timeout_seconds=10)
+    async def leader_address(self) -> str:
+        return (await self.leader()).config.own_address
 
-    async def heartbeat(self, broker_id: int, address: str, *, epoch: int = 1) -> None:
-        header = BrokerHeartbeatHeader(
-            **IDS,
-            broker_addr=address,
-            broker_id=broker_id,
-            epoch=epoch,
-            max_offset=100,
-            heartbeat_timeout_mills=400,
-        )
-        for controller in list(self.running.values()):
-            answer = await self.ask(
-                RequestCode.BROKER_HEARTBEAT, header, at=controller.config.own_address
-            )
-            assert answer.code == ResponseCode.SUCCESS
-
-    async def enter(self, broker_id: int, address: str) -> None:
-        """What a broker does at its first start."""
-        apply = ApplyBrokerIdHeader(
-            **IDS, applied_broker_id=broker_id, register_check_code=f"{address};1"
-        )
-        register = RegisterBrokerHeader(**IDS, broker_id=broker_id, broker_address=address)
-        for code, header in (
-            (RequestCode.CONTROLLER_APPLY_BROKER_ID, apply),
-            (RequestCode.CONTROLLER_REGISTER_BROKER, register),
-        ):
-            assert (await self.ask(code, header)).code == ResponseCode.SUCCESS
+    def addresses(self) -> Iterable[str]:
+        return [each.config.own_address for each in self.running.values()]
 
 
 @asynccontextmanager
