@@ -212,12 +212,13 @@ def _part(names: list[str], a: Listed) -> tuple[list[str], tuple[str, ...]]:
 
 async def topic(agent: Agent, a: OfTopic) -> Answer:
     """Queues with offsets, how much it holds, who consumes and produces."""
-    found, usage, of_groups, producers = await topics.examined(agent, a.topic)
+    found, usage, of_groups, producers, kept = await topics.examined(agent, a.topic)
     attributes = await agent.admin.topic_attributes(a.topic)
     return Answer(
         {
             "topic": found.topic,
             "attributes": attributes,
+            "retention": kept,
             "usage": usage,
             "groups": [{"group": name, "lag": lag} for name, lag in of_groups],
             "producers": producers,

@@ -29,6 +29,10 @@ DEDUP_KEY = "dedup.key"
 DEDUP_WINDOW_MS_MAX = 86_400_000
 """A day."""
 
+RESERVE_TIME = "reserve.time"
+"""Attribute of a topic: for how many hours a tier keeps its messages; brokers with one log keep the
+attribute, and go by their settings."""
+
 ATTRIBUTES_FIELD = "attributes"
 """Member of a slave's request for the tables, and of our answer: who answers knows attributes, so
 what has none in the table has none."""
@@ -143,7 +147,7 @@ TOPIC_ATTRIBUTES: Mapping[str, Attribute] = {
     "queue.type": Attribute(_only("SimpleCQ", of=("SimpleCQ", "BatchCQ")), is_changeable=False),
     "cleanup.policy": Attribute(_only("DELETE", of=("DELETE", "COMPACTION")), is_changeable=False),
     MESSAGE_TYPE: Attribute(_one_of(*TopicMessageType)),
-    "reserve.time": Attribute(_long(-1)),
+    RESERVE_TIME: Attribute(_long(-1)),
     DEDUP_WINDOW: Attribute(_long(1, DEDUP_WINDOW_MS_MAX)),
     DEDUP_KEY: Attribute(_one_of(*DedupKey)),
 }

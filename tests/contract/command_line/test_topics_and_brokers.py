@@ -61,6 +61,13 @@ async def test_a_topic_is_described_with_what_it_holds_and_who_reads_it(
     assert described["messages"] == 8
     assert sum(queue["messages"] for queue in described["queues"]) == 8
     assert all(queue["lastUpdateTimestamp"] > 0 for queue in described["queues"])
+    [kept] = described["retention"].values()
+    first = min(queue["lastUpdateTimestamp"] for queue in described["queues"])
+    assert 0 < kept.pop("oldestTimestamp") <= first
+    assert kept == {"fileReservedTime": kept["fileReservedTime"], "reserveTime": ""}
+    assert kept["fileReservedTime"] > 0
+    text = await shell.text("topic", "describe", topic)
+    assert f"kept at least {kept['fileReservedTime']} h, oldest message 20" in text
     assert described["groups"] == [{"group": group, "state": "active", "lag": 8}]
     await shell.run("group", "pause", group)
     assert re.search(rf"{group} +paused +8\n", await shell.text("topic", "describe", topic))

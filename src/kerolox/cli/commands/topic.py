@@ -34,12 +34,13 @@ from kerolox.cli.rows import (
     time_column,
 )
 from kerolox.protocol.attributes import TopicMessageType
-from kerolox.text import counted
+from kerolox.text import counted, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kerolox.admin import Admin, GroupProgress, GroupState, TopicChange, TopicDescription
+    from kerolox.admin.retention import TopicRetention
     from kerolox.protocol.bodies import TopicConfig
 
 KINDS = ("normal", "retry", "dlq", "system")
@@ -185,12 +186,20 @@ class _Described(NamedTuple):
 @name_server_option
 def describe_command(name: str, output: str, name_server: str) -> None:
     """Print the brokers and queues of a topic with their offsets, and who consumes it."""
-    (description, groups), states, attributes = on_cluster(
+    (description, groups), states, attributes, kept = on_cluster(
         name_server, lambda admin: _describe_with_states(admin, name)
     )
     if not is_text(output):
         document = _as_json(description, _group_rows(groups, states))
         document["attributes"] = attributes
+        document["retention"] = {
+            each.broker: {
+                "fileReservedTime": each.hours,
+                "reserveTime": each.wanted,
+                "oldestTimestamp": each.oldest_ms,
+            }
+            for each in kept
+        }
         show_row(document, columns_of(document), output)
         return
     print_line(f"topic {name}")
@@ -201,6 +210,9 @@ def describe_command(name: str, output: str, name_server: str) -> None:
         )
     for broker_name, values in attributes.items():
         print_line(f"  {broker_name}: {attributes_text(values)}")
+    for each in kept:
+        oldest = f", oldest message {time_text(each.oldest_ms)}" if each.oldest_ms else ""
+        print_line(f"  {each.broker}: kept {each.text}{oldest}")
     for broker in description.route.brokers:
         for broker_id, address in broker.addresses.items():
             role = "master" if broker_id == 0 else f"slave {broker_id}"
@@ -236,14 +248,17 @@ async def _describe(admin: Admin, name: str) -> _Described:
 
 async def _describe_with_states(
     admin: Admin, name: str
-) -> tuple[_Described, dict[str, GroupState], dict[str, dict[str, str]]]:
-    """What a topic is, whether groups get messages (nothing of that where brokers don't say), and
-    its attributes by broker."""
+) -> tuple[_Described, dict[str, GroupState], dict[str, dict[str, str]], list[TopicRetention]]:
+    """What a topic is, whether groups get messages (nothing of that where brokers don't say), its
+    attributes by broker, and how long it is kept there."""
     from kerolox.admin.consumers.groups import group_states_told
+    from kerolox.admin.retention import topic_retentions
 
     described = await _describe(admin, name)
     states, _ = await group_states_told(admin, internal=True)
-    return described, states, await admin.topic_attributes(name)
+    attributes = await admin.topic_attributes(name)
+    kept = await topic_retentions(admin, described.description, attributes)
+    return described, states, attributes, kept
 
 
 def attributes_text(attributes: Mapping[str, str] | None) -> str:

@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from kerolox.admin import ProducerInfo, TopicConfig, TopicDescription, TopicUsage, is_internal_topic
 from kerolox.admin.asking import answers_of
+from kerolox.admin.retention import TopicRetention, topic_retentions
 from kerolox.client.core.routes import MASTER_ID
 from kerolox.console.acting import ActionResult, Actor
 from kerolox.console.gathered import PAINT_SECONDS
@@ -117,7 +118,7 @@ def _usage_value(usage: TopicUsage, column: str) -> float | None:
 async def described(visit: Visit) -> Response:
     """One topic: queues with their offsets, groups with their lag."""
     name = visit.needed("name")
-    found, usage, groups, producers = await visit.shared(
+    found, usage, groups, producers, kept = await visit.shared(
         ("topic", name), lambda: examined(visit, name)
     )
     return visit.page(
@@ -127,6 +128,7 @@ async def described(visit: Visit) -> Response:
         usage=usage,
         groups=groups,
         producers=producers,
+        kept=kept,
         producers_max=PRODUCERS_SHOWN_MAX,
         states=await visit.console.cluster.group_states(internal=True) if groups else {},
         permissions=PERMISSIONS,
@@ -139,8 +141,15 @@ async def described(visit: Visit) -> Response:
 
 async def examined(
     visit: Actor, name: str
-) -> tuple[TopicDescription, TopicUsage, list[tuple[str, int | None]], list[ProducerInfo]]:
-    """A topic with what it holds, who consumes it, and the producers of its brokers."""
+) -> tuple[
+    TopicDescription,
+    TopicUsage,
+    list[tuple[str, int | None]],
+    list[ProducerInfo],
+    list[TopicRetention],
+]:
+    """A topic with what it holds, who consumes it, the producers of its brokers, and how long they
+    keep it."""
     found = await visit.admin.describe_topic(name)
     masters = (each.addresses.get(MASTER_ID) for each in found.route.brokers)
     usage, groups, (told, _) = await asyncio.gather(
@@ -150,7 +159,9 @@ async def examined(
     )
     # A producer is known to each broker that it sends to.
     producers = {(each.group, each.client_id): each for some in told.values() for each in some}
-    return found, usage, groups, sorted(producers.values())
+    attributes = await visit.admin.topic_attributes(name)
+    kept = await topic_retentions(visit.admin, found, attributes)
+    return found, usage, groups, sorted(producers.values()), kept
 
 
 async def send(visit: Actor) -> ActionResult:
