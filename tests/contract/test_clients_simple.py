@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
+from kerolox.admin import Admin
 from kerolox.client import (
     Producer,
     ProducerSettings,
@@ -120,6 +121,30 @@ async def test_a_message_becomes_a_dead_letter_at_once_with_its_reason(
         assert dead.properties["DEAD_LETTER_REASON"] == "no such customer"
         assert dead.properties["number"] == "7"
         assert await reader.max_offset(queue) == 1
+
+
+@pytest.mark.parametrize("is_retried", [False, True])
+async def test_a_dead_letter_that_is_sent_again_is_popped_again(
+    our_cluster: Cluster, producer: Producer, topic: str, group: str, is_retried: bool
+):
+    await send(producer, topic, 1)
+    async with (
+        Admin(our_cluster.name_server) as admin,
+        simple(our_cluster, group, topic) as consumer,
+    ):
+        (message,) = await received(consumer, 1)
+        if is_retried:
+            await consumer.nack(message)
+            (message,) = await received(consumer, 1)
+        for _ in range(2):
+            await consumer.dead_letter(message)
+            [letter] = [each async for each in admin.resend_dead_letters(group)]
+            assert (letter.state, letter.error) == ("sent", "")
+            assert "POP_CK" not in letter.message.properties
+            (message,) = await received(consumer, 1, wait=1)
+            assert (message.body, message.topic) == (b"0000", topic)
+        await consumer.ack(message)
+        assert await consumer.receive(wait=0) == []
 
 
 async def test_a_message_is_kept_for_longer_by_its_new_receipt(

@@ -286,15 +286,25 @@ class OffsetRequests(MemberRequests):
         return [await reset(queue) for queue in statuses]
 
 
+async def topics_with_offsets(access: Access, broker: str, group: str) -> set[str]:
+    """The topics that a group has offsets of on a broker (code 343).
+
+    Raises:
+        RequestCodeNotSupportedError: the broker is one before RocketMQ 5.
+        BrokerError, RemotingError: the broker refused or does not answer.
+    """
+    header = GroupHeader(group=group).encode()
+    response = await access.ask(broker, RequestCode.QUERY_TOPICS_BY_CONSUMER, header)
+    return set((await read_object(response, "the topics", broker)).texts("topicList"))
+
+
 async def _topics_of(access: Access, broker: str, group: str) -> list[str]:
-    """The topics that a group has offsets of on a broker, but its retries, sorted (code 343).
-    Brokers before RocketMQ 5 do not know that: there those of its progress (code 208), which are
-    those that it subscribes to where it is online.
+    """The topics that a group has offsets of on a broker, but its retries, sorted. Brokers before
+    RocketMQ 5 do not tell that: there those of its progress (code 208), which are those that it
+    subscribes to where it is online.
     """
     try:
-        header = GroupHeader(group=group).encode()
-        response = await access.ask(broker, RequestCode.QUERY_TOPICS_BY_CONSUMER, header)
-        found = set((await read_object(response, "the topics", broker)).texts("topicList"))
+        found = await topics_with_offsets(access, broker, group)
     except RequestCodeNotSupportedError:
         header = ConsumerStatsHeader(consumer_group=group, topic="").encode()
         response = await access.ask(broker, RequestCode.GET_CONSUME_STATS, header)

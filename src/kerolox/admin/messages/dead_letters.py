@@ -15,19 +15,21 @@ from typing import TYPE_CHECKING
 
 from kerolox.admin.asking import all_answers, answers_of
 from kerolox.admin.consumers.groups import GroupRequests
-from kerolox.admin.consumers.offsets import OffsetRequests
+from kerolox.admin.consumers.offsets import OffsetRequests, topics_with_offsets
 from kerolox.admin.messages.reading import MessageReadRequests, bounds_of, read_queue
 from kerolox.admin.messages.resending import MessageCopyRequests
 from kerolox.admin.messages.sending import GROUP, QueueSender, writable_queues
 from kerolox.admin.positions import Position
 from kerolox.admin.topics import queue_statuses
 from kerolox.client.core.checking import checked
-from kerolox.client.core.routes import MASTER_ID
+from kerolox.client.core.routes import MASTER_ID, TopicRoute
 from kerolox.client.core.sending.send import passed_on_message
 from kerolox.errors import (
     ClientError,
     GroupNotFoundError,
     KeroloxError,
+    RequestCodeNotSupportedError,
+    TopicExistsError,
     TopicRouteNotFoundError,
 )
 from kerolox.message import MessageExt, MessageQueue, PropertyKey
@@ -39,11 +41,11 @@ from kerolox.protocol.extensions.dead_letter_marks import (
     run_groups,
 )
 from kerolox.protocol.names import DLQ_PREFIX, RETRY_PREFIX
+from kerolox.protocol.pop import pop_retry_topic
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from kerolox.client.aio.network.access import Access
     from kerolox.client.core.sending.send import SendResult
 
 RUNS_AT_ONCE = 16
@@ -196,8 +198,9 @@ class DeadLetterRequests(MessageCopyRequests, MessageReadRequests, OffsetRequest
     async def resend_dead_letter(
         self, group: str, message: MessageExt, *, body: bytes | None = None
     ) -> SendResult:
-        """Give a dead letter to its group again, and to no other group. A copy goes to the group's
-        retry topic with all its retries before it. The dead letter itself stays, marked as done.
+        """Give a dead letter to its group again, and to no other group. A copy goes to the retry
+        topic that the group reads, that of its pops where it pops, with all its retries before it.
+        The dead letter itself stays, marked as done.
 
         Args:
             group: who gave it up.
@@ -373,7 +376,7 @@ class DeadLetterRequests(MessageCopyRequests, MessageReadRequests, OffsetRequest
             if to_topic:
                 result = await self.send_copy(message, body=body)
             else:
-                result = await _send_to_group(self.access, group, message, body)
+                result = await self._send_to_group(group, queue, message, body)
             try:
                 return result, await self._mark(queue, at, at + 1), ""
             except KeroloxError as error:
@@ -385,6 +388,57 @@ class DeadLetterRequests(MessageCopyRequests, MessageReadRequests, OffsetRequest
         except asyncio.CancelledError:
             await asyncio.wait([task])
             raise
+
+    async def _send_to_group(
+        self, group: str, letters: DeadLetterQueue, message: MessageExt, body: bytes | None
+    ) -> SendResult:
+        queue, route = await self._retry_queue(group, letters, message)
+        outgoing = passed_on_message(message, group, delay_level=0, topic=_origin(message))
+        outgoing = outgoing._replace(topic=queue.topic, reconsume_times=0, max_reconsume_times=None)
+        if body is not None:
+            outgoing = outgoing._replace(body=body, sys_flag=0)
+        return await QueueSender(self.access, GROUP).send_outgoing(outgoing, queue, route)
+
+    async def _retry_queue(
+        self, group: str, letters: DeadLetterQueue, message: MessageExt
+    ) -> tuple[MessageQueue, TopicRoute]:
+        """Where the group reads its retries, and how to get there. Members that pop read others
+        than those that pull: they get a letter that was popped, or whose group has popped retries
+        of its topic, or has an offset there and never pulled.
+
+        Raises:
+            ClientError: the retries of its pops would have the name of another group's.
+        """
+        origin = _origin(message)
+        try:
+            known = await topics_with_offsets(self.access, letters.address, group)
+        except RequestCodeNotSupportedError:  # It serves no pops.
+            return await self._pulled_retries(group)
+        names = [pop_retry_topic(origin, group, is_v2=is_v2) for is_v2 in (False, True)]
+        topic = next((name for name in names if name in known), "")
+        if not topic and not _was_popped(message):
+            try:
+                return await self._pulled_retries(group)
+            except TopicRouteNotFoundError:
+                if origin not in known:
+                    raise
+        if not topic:
+            topic = names[0]
+            try:
+                await self.create_topic(topic, queues=1, broker=letters.address)
+            except TopicExistsError:
+                raise ClientError(
+                    f"topic {topic} is not of group {group!r}, which has no retries of {origin} "
+                    "yet; send the letter to its topic (kerolox dlq resend --to-topic)"
+                ) from None
+        # One queue on each broker. Name servers may not know it yet.
+        queue = MessageQueue(topic, letters.queue.broker_name, 0)
+        return queue, await self.access.route(letters.queue.topic)
+
+    async def _pulled_retries(self, group: str) -> tuple[MessageQueue, TopicRoute]:
+        topic = RETRY_PREFIX + group
+        route = await self.access.route(topic)
+        return random.choice(writable_queues(route, topic)), route
 
 
 def _check_markable(queue: DeadLetterQueue, new: DoneOffsets) -> None:
@@ -402,18 +456,10 @@ def _check_markable(queue: DeadLetterQueue, new: DoneOffsets) -> None:
         )
 
 
-async def _send_to_group(
-    access: Access, group: str, message: MessageExt, body: bytes | None
-) -> SendResult:
-    outgoing = passed_on_message(message, group, delay_level=0, topic=_origin(message))
-    outgoing = outgoing._replace(reconsume_times=0, max_reconsume_times=None)
-    if body is not None:
-        outgoing = outgoing._replace(body=body, sys_flag=0)
-    topic = RETRY_PREFIX + group
-    route = await access.route(topic)
-    queue = random.choice(writable_queues(route, topic))
-    return await QueueSender(access, GROUP).send_outgoing(outgoing, queue, route)
-
-
 def _origin(message: MessageExt) -> str:
     return message.properties.get(PropertyKey.RETRY_TOPIC, "")
+
+
+def _was_popped(message: MessageExt) -> bool:
+    names = (PropertyKey.FIRST_POP_TIME, PropertyKey.POP_RECEIPT)
+    return any(name in message.properties for name in names)

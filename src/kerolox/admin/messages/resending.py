@@ -20,7 +20,7 @@ from kerolox.message import (
 if TYPE_CHECKING:
     from kerolox.client.core.sending.send import SendResult
 
-_NOT_OF_THE_COPY = RESERVED_PROPERTIES | {DEAD_LETTER_REASON}
+_NOT_OF_THE_COPY = RESERVED_PROPERTIES | {DEAD_LETTER_REASON, PropertyKey.POP_RECEIPT}
 
 
 def copy_of(message: MessageExt, *, topic: str = "", body: bytes | None = None) -> Message:

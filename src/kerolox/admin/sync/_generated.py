@@ -334,8 +334,9 @@ class AdminRequests:
     def resend_dead_letter(
         self, group: str, message: MessageExt, *, body: bytes | None = None
     ) -> SendResult:
-        """Give a dead letter to its group again, and to no other group. A copy goes to the group's
-        retry topic with all its retries before it. The dead letter itself stays, marked as done."""
+        """Give a dead letter to its group again, and to no other group. A copy goes to the retry
+        topic that the group reads, that of its pops where it pops, with all its retries before it.
+        The dead letter itself stays, marked as done."""
 
     def resend_dead_letters(
         self,

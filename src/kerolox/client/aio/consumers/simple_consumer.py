@@ -40,6 +40,7 @@ from kerolox.message import (
     ConsumeFromWhere,
     MessageExt,
     MessageModel,
+    PropertyKey,
 )
 from kerolox.protocol.pop import POP_MESSAGES_MAX
 from kerolox.text import wrong_type
@@ -373,10 +374,14 @@ class SimpleConsumer(Client):
         kept = Outcome.dead_letter(reason).reason
         cluster = self._open_cluster()
         lease, _ = self._pops.leased(message)
+        properties = {DEAD_LETTER_REASON: kept} if kept else {}
+        # By this who sends it again knows where the group reads its retries.
+        first = message.properties.get(PropertyKey.FIRST_POP_TIME, str(lease.times.pop_time))
+        properties[PropertyKey.FIRST_POP_TIME] = first
         copy = dead_letter_message(
             message,
             self.group,
-            properties={DEAD_LETTER_REASON: kept} if kept else {},
+            properties=properties,
             topic=with_namespace(self._namespace, message.topic),
         )
         await send_copy(cluster, copy, lease.broker_name, unit_mode=self.settings.unit_mode)

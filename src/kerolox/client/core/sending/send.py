@@ -50,6 +50,8 @@ _NOT_SENT_AGAIN = (
     PropertyKey.DELAY,
     # It was why an earlier copy became a dead letter.
     DEAD_LETTER_REASON,
+    # A pop that delivers the copy would leave it there, and no broker takes it then.
+    PropertyKey.POP_RECEIPT,
 )
 """Properties of a message that its copy in the retry topic does not have."""
 
