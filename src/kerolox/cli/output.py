@@ -16,7 +16,6 @@ from typing import TextIO
 import click
 from click.shell_completion import CompletionItem
 
-from kerolox.cli.templates import parse_template
 from kerolox.cli.values import json_text
 from kerolox.text import printable
 
@@ -67,6 +66,8 @@ class _OutputType(click.ParamType[str]):
                 param,
                 ctx,
             )
+        from kerolox.cli.templates import parse_template
+
         try:
             parse_template(value)
         except ValueError as error:

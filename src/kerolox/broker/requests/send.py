@@ -52,7 +52,6 @@ from kerolox.protocol.names import (
     TIMER_TOPIC,
     length_fault,
 )
-from kerolox.protocol.recall_handles import RECALL_HANDLE_FIELD
 from kerolox.protocol.records import decode_batch, decode_record
 from kerolox.remoting.router import Reply, Request, Router
 
@@ -258,6 +257,7 @@ async def _store_one(
         properties = put.firsts[0].properties
     if properties is None or request.command.code == RequestCode.SEND_BATCH_MESSAGE:
         return put, {}
+    from kerolox.protocol.recall_handles import RECALL_HANDLE_FIELD
     from kerolox.store.timer.recall import handle_of
 
     handle = handle_of(properties, broker.config.broker_name)
