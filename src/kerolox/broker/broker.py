@@ -67,7 +67,10 @@ from kerolox.store.layout import EPOCH_FILE
 from kerolox.store.recovery.cut_record import EVERYTHING, LogCut, is_cut_begun
 
 if TYPE_CHECKING:
+    from kerolox.broker.replication.auto_switch_service import AutoSwitchService
     from kerolox.broker.replication.resync import CutRequest
+    from kerolox.broker.roles.controlled import ControlledRole
+    from kerolox.broker.services.writer import WriteGate
     from kerolox.metrics.role import MeasuredRole
 
 
@@ -105,7 +108,8 @@ def open_store(
     for note in report.notes:
         _log.warning("store %s: %s", root, note)
     _log.info("store %s: %s", root, report.summary())
-    _warn_of_epochs(root)
+    if not config.enable_controller_mode:
+        _warn_of_epochs(root)
     return store, report
 
 
@@ -332,6 +336,9 @@ class Broker:
             self._cleanup.push_async_callback(self.parts.peers.registration.stop)
             self._cleanup.callback(self.parts.roles.refuse)
             await self.parts.peers.registration.start()
+            if self.parts.controlled is not None:
+                self._cleanup.push_async_callback(self.parts.controlled.stop)
+                await self.parts.controlled.start()
         except BaseException:
             await self._cleanup.aclose()
             raise
@@ -396,7 +403,8 @@ class Broker:
         guards = Guards(settings, audit, store)
         tables = Tables(base, has_fast_pulls=not self._pull_hooks)
         broker_stats = BrokerStats(settings, store, now_ms)
-        waits = SlaveWaits(self.config, store)
+        service = self._auto_switch(store)
+        waits = SlaveWaits(self.config, store) if service is None else service.waits
         arrivals = Arrivals(store)
         writing = Writing(
             base,
@@ -406,7 +414,8 @@ class Broker:
             on_delayed=broker_stats.note_delayed,
             on_delivered=broker_stats.note_delivered,
         )
-        peers = Peers(base, guards, tables, writing, waits, self._cut)
+        peers = Peers(base, guards, tables, writing, waits, self._cut, service)
+        roles = Roles(start, RoleParts(base, tables, writing, peers))
         routes = TopicRoutes(settings, peers.registration.route)
         return Context(
             settings=settings,
@@ -421,7 +430,8 @@ class Broker:
             tables=tables,
             writing=writing,
             peers=peers,
-            roles=Roles(start, RoleParts(base, tables, writing, peers)),
+            roles=roles,
+            controlled=self._controlled(base, roles, service, peers, writing.gate),
             broker_stats=broker_stats,
             store_stats=StoreStats(store, now_ms, writing.writer),
             audit=audit,
@@ -434,6 +444,27 @@ class Broker:
             background=BackgroundTasks(),
             pull_hooks=self._pull_hooks,
         )
+
+    def _auto_switch(self, store: StoreKernel) -> AutoSwitchService | None:
+        if not self.config.enable_controller_mode:
+            return None
+        from kerolox.broker.replication.auto_switch_service import AutoSwitchService
+
+        return AutoSwitchService(self.config, store, self.config.store_path_root_dir)
+
+    def _controlled(
+        self,
+        base: Base,
+        roles: Roles,
+        service: AutoSwitchService | None,
+        peers: Peers,
+        gate: WriteGate,
+    ) -> ControlledRole | None:
+        if service is None:
+            return None
+        from kerolox.broker.roles.controlled import ControlledRole
+
+        return ControlledRole(base, roles, service, peers, gate)
 
     async def _load_tables(self) -> None:
         parts = self.parts
@@ -484,9 +515,10 @@ class Broker:
             (config.timer_flush_interval_ms / 1000, parts.writing.timer.flush),
             (TIMER_CLEAN_SECONDS, parts.writing.timer.clean),
             (config.transaction_check_interval / 1000, self._check_transactions),
-            (SEARCH_SECONDS, parts.roles.search.poll),
         ):
             parts.background.repeat(seconds, work)
+        if parts.controlled is None:
+            parts.background.repeat(SEARCH_SECONDS, parts.roles.search.poll)
         timer = parts.writing.timer
         if timer.is_enabled:
             parts.background.follow(timer.pause, timer.turn, again_seconds=TIMER_AGAIN_SECONDS)

@@ -3,7 +3,7 @@
 The file's keys are those of ``BrokerConfig``, ``MessageStoreConfig`` and ``NettyServerConfig``,
 with their defaults. A key that RocketMQ knows and Kerolox does not use (:data:`UNUSED_KEYS`) is a
 warning. A key that nobody knows is a :class:`ConfigError` that names the nearest one. So is a value
-that would silently mean something else than it says (a controller, DLedger ...).
+that would silently mean something else than it says (DLedger ...).
 
 Keys of our own, which RocketMQ ignores: ``listenHost`` (addresses to listen on),
 ``advertisedAddress`` (what name servers tell clients), ``grpcAdvertisedAddress`` (the same of
@@ -13,8 +13,9 @@ gRPC), ``vipPortEnable`` (listen on ``listenPort - 2`` too, as RocketMQ always d
 ``maxRequestsPerSecondPerAddress``, ``maxRequestsPerSecondPerAccount``, ``requestBurstMillis``,
 ``updateNamesrvAddrEnable`` (requests may change ``namesrvAddr``), ``aclFile`` (accounts; a system
 property of RocketMQ), ``aclStrict`` (access control without the gaps of RocketMQ 4.9.8) and some of
-:mod:`kerolox.broker.ha_settings`. Those of pops are in :mod:`kerolox.broker.pop_settings`, and
-those of messages for a moment in :mod:`kerolox.broker.timer_settings`.
+:mod:`kerolox.broker.ha_settings`. Those of pops are in :mod:`kerolox.broker.pop_settings`,
+those of messages for a moment in :mod:`kerolox.broker.timer_settings`, and those of a controller in
+:mod:`kerolox.broker.controller_mode_settings`.
 
 What requests may change is said by each field (:mod:`kerolox.role_settings`): switches, limits and
 times. It is never what names a file, a folder, an address, a port or a topic, and nothing that the
@@ -499,10 +500,26 @@ def _check_role(config: BrokerConfig) -> None:
             f"haTlsMode={config.ha_tls_mode}: the certificate is that of the main port, so "
             "tls.server.mode can't be disabled"
         )
+    if config.enable_controller_mode:
+        _check_controller_mode(config)
     for name, what in _UNSUPPORTED_SWITCHES.items():
         if getattr(config, name):
             key = {field: key for key, field in setting_keys(BrokerConfig).items()}[name]
             raise ConfigError(f"{key}=true: {what} is not supported yet; leave it false")
+
+
+def _check_controller_mode(config: BrokerConfig) -> None:
+    config.controllers  # noqa: B018 - malformed addresses must stop the start
+    if config.ha_acl_enable:
+        raise ConfigError(
+            "haAclEnable=true: slaves under a controller (enableControllerMode) can't show an "
+            "account; name their addresses (haAllowedSlaves)"
+        )
+    if config.transient_store_pool_enable:
+        raise ConfigError(
+            "transientStorePoolEnable=true: a broker under a controller (enableControllerMode) may "
+            "become a slave, which has no such pool"
+        )
 
 
 def _check_names(config: BrokerConfig) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kerolox.broker.access.guards import Guards
 from kerolox.broker.base import Base
 from kerolox.broker.config import BrokerConfig
@@ -25,6 +27,9 @@ from kerolox.remoting.audit import Audit
 from kerolox.remoting.unserved import UnservedCodes
 from kerolox.settings_class import settings_dataclass
 
+if TYPE_CHECKING:
+    from kerolox.broker.roles.controlled import ControlledRole
+
 
 @settings_dataclass(frozen=True, slots=True, kw_only=True)
 class Context(Base):
@@ -38,6 +43,8 @@ class Context(Base):
     writing: Writing
     peers: Peers
     roles: Roles
+    controlled: ControlledRole | None
+    """None: there is no controller."""
 
     broker_stats: BrokerStats
     store_stats: StoreStats

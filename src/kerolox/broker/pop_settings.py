@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from kerolox.broker.ha_settings import HaSettings
+from kerolox.broker.controller_mode_settings import ControllerModeSettings
 from kerolox.role_settings import LATER, LIVE
 from kerolox.settings_class import settings_dataclass
 
@@ -12,7 +12,7 @@ _INT: dict[str, object] = {"max": (1 << 31) - 1}
 
 
 @settings_dataclass(frozen=True, slots=True, kw_only=True)
-class PopSettings(HaSettings):
+class PopSettings(ControllerModeSettings):
     """Settings of pops."""
 
     pop_polling_size: int = field(default=1024, metadata=LIVE | {"min": 0} | _INT)

@@ -46,8 +46,9 @@ _REASONS = {
         storePathDLedgerCommitLog dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId
         isEnableBatchPush
     """,
-    "it goes with storePathRootDir; RocketMQ does not read it either": """
+    "it goes with storePathRootDir": """
         storePathConsumeQueue storePathIndex storeCheckpoint abortFile
+        storePathEpochFile storePathBrokerIdentity
     """,
     "the spelling before 4.6, which RocketMQ 4.9 does not read either; write mappedFileSize...": """
         mapedFileSizeCommitLog mapedFileSizeConsumeQueue mapedFileSizeConsumeQueueExt
@@ -61,12 +62,11 @@ _REASONS = {
         namesrvDomain namesrvDomainSubgroup
     """,
     "it is for RocketMQ 5": """
-        enableControllerMode controllerAddr
-        storePathEpochFile litePullMessageEnable enableSlaveActingMaster
+        litePullMessageEnable enableSlaveActingMaster
         enableRemoteEscape enableSingleTopicRegister enableSplitRegistration
         transactionCheckMaxTimeInMs autoMessageVersionOnTopicLen
-        enableNameServerAddressResolve enableBatchPush totalReplicas inSyncReplicas
-        minInSyncReplicas
+        enableNameServerAddressResolve enableBatchPush totalReplicas
+        enableAutoInSyncReplicas fetchControllerAddrByDnsLookup
     """,
     "what pops have out is in memory, and no record is written for it": """
         reviveQueueNum reviveInterval reviveMaxSlow reviveScanTime reviveAckWaitMs

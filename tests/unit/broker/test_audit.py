@@ -54,6 +54,7 @@ NOT_OF_OPERATORS = frozenset(
         *(RequestCode.PEEK_MESSAGE, RequestCode.NOTIFICATION, RequestCode.POLLING_INFO),
         *(RequestCode.GET_BROKER_CLUSTER_ACL_INFO, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG),
         *(RequestCode.GET_BROKER_ROLE, RequestCode.GET_POPPED_MESSAGES),
+        *(RequestCode.GET_BROKER_EPOCH_CACHE, RequestCode.NOTIFY_BROKER_ROLE_CHANGED),
     )
 )
 OF_ACCOUNT_FILES = frozenset(

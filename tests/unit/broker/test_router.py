@@ -60,5 +60,6 @@ def test_the_broker_answers_the_codes_that_clients_and_mqadmin_need():
     needed |= {*range(200_050, 200_057), 200_151}  # pops
     needed |= {60, 61, 370}  # the timer
     needed |= {50, 51, 52, 53, 54}  # accounts
+    needed |= {1007, 1008}  # the controller
     needed |= {31037, 31038, 31039, 31040, 31041}  # our own
     assert ROUTER.codes == needed

@@ -34,6 +34,8 @@ from kerolox.security.slave_proof import made_proof
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from kerolox.broker.replication.auto_switch_service import AutoSwitchService
+
 CONNECT_SECONDS_MAX = 3.0
 STOPPED_SECONDS = 60.0
 """Between two checks of a master whose log is another one."""
@@ -57,8 +59,12 @@ class Follower:
         role: BrokerRole,
         store: ReplicatedLog,
         restart: Restart | None = None,
+        service: AutoSwitchService | None = None,
     ) -> None:
-        """Nothing is opened before :meth:`run`. ``restart``: has the log cut."""
+        """Nothing is opened before :meth:`run`. ``restart``: has the log cut. ``service``: of a
+        broker under a controller.
+        """
+        self._service = service
         config = settings.current
         self._resync = Resync(config, restart)
         self._tls = TlsContexts(lambda: settings.current.tls_to_master())
@@ -130,12 +136,7 @@ class Follower:
                 raise ReplicationError(f"by TLS (haTlsMode) it is not reached: {error}") from error
         thread: StreamThread | None = None
         try:
-            file_size = self._settings.current.mapped_file_size_commit_log
-            compared = self._resync.compared_bytes
-            account = self._settings.current.account_of_broker()
-            prove = None if account is None else partial(made_proof, account)
-            now = steady_ms()
-            link = MasterLink(self._store, file_size, self._timing, now, compared, prove)
+            link = self._link(steady_ms())
             if reader.at_eof() or writer.is_closing():
                 raise link.closed()
             receiver = LogReceiver(link, writer.transport)
@@ -164,6 +165,15 @@ class Follower:
                     await thread.close()
             finally:
                 writer.transport.abort()
+
+    def _link(self, now_ms: int) -> MasterLink:
+        compared = self._resync.compared_bytes
+        if self._service is not None:
+            return self._service.link_to_master(self._store, now_ms, compared)
+        file_size = self._settings.current.mapped_file_size_commit_log
+        account = self._settings.current.account_of_broker()
+        prove = None if account is None else partial(made_proof, account)
+        return MasterLink(self._store, file_size, self._timing, now_ms, compared, prove)
 
     def _log_once(self, text: str) -> None:
         if self._logged.is_new(text, asyncio.get_running_loop().time()):

@@ -28,15 +28,102 @@ JUDGED_MS = 1_000
 """How often it is checked again: accounts change."""
 
 
-class SlaveLink:
-    """The master's end of one connection.
+class SlaveEnd:
+    """The master's end of one connection, whatever the wire.
 
     Attributes:
         position: where the next frame begins; -1: the slave has not said where.
         acknowledged: its log reaches this offset; -1: not known.
-        is_ours: it opened with ``HELLO``.
+        is_ours: it is a slave of Kerolox, and can be told why its connection is closed.
         peer: ``host:port`` of its end, where it is known.
     """
+
+    def __init__(self, settings: Settings, file_size: int, now_ms: int) -> None:
+        """It was opened just now. ``file_size``: mappedFileSizeCommitLog. ``now_ms``: of a clock
+        that nobody sets.
+        """
+        self._settings = settings
+        self._file_size = file_size
+        self._received_ms = self._spoke_ms = now_ms
+        self.position = -1
+        self.acknowledged = -1
+        self.is_ours = False
+        self.peer = ""
+
+    def received(self, data: bytes, log: LogRange, now_ms: int) -> bytes:
+        """Take what the slave sent; what to answer, or b"". ReplicationError: it can't be served,
+        or is no slave.
+        """
+        raise NotImplementedError
+
+    def _head(self, size: int) -> bytes:
+        """What stands before the next part of the log."""
+        raise NotImplementedError
+
+    def _reported(self, offset: int) -> None:
+        if offset > self.position:
+            raise ReplicationError(
+                f"it reports the offset {offset}, but it was sent no more than {self.position}"
+            )
+        self.acknowledged = max(self.acknowledged, offset)
+
+    def _last_file(self, log: LogRange) -> int:
+        """Where the last file of the log begins."""
+        return max(log.end - log.end % self._file_size, log.begin)
+
+    def _begin_within(self, offset: int, log: LogRange) -> int:
+        """Where a slave with something goes on."""
+        if offset > log.end:
+            raise ReplicationError(
+                f"its log reaches {offset}, and the one here ends at {log.end}: it has what this "
+                "master lost or never had; keep a copy of its folder, then let it begin with an "
+                "empty one"
+            )
+        if offset < log.begin:
+            raise ReplicationError(
+                f"its log ends at {offset}, and the one here begins at {log.begin}: the messages "
+                "between them are deleted; let it begin with an empty folder"
+            )
+        return offset
+
+    def _frame_bytes_max(self) -> int:
+        """Most bytes of the next frame."""
+        return self._settings.batch_bytes
+
+    def transfer(self, end: int) -> tuple[int, int] | None:
+        """(offset, size) of the next frame of a log that ends at ``end``; None: nothing to send.
+
+        A frame never crosses the end of a file: a Java slave would drop it.
+        """
+        if not 0 <= self.position < end:
+            return None
+        room = self._file_size - self.position % self._file_size
+        return self.position, min(end - self.position, room, self._frame_bytes_max())
+
+    def sent(self, size: int, now_ms: int) -> bytes:
+        """Count a frame as sent; its head."""
+        head = self._head(size)
+        self.position += size
+        self._spoke_ms = now_ms
+        return head
+
+    def heartbeat(self, now_ms: int) -> bytes:
+        """An empty frame when it is time for one; else b""."""
+        is_due = now_ms - self._spoke_ms >= self._settings.heartbeat_ms
+        return self.sent(0, now_ms) if is_due and self.position >= 0 else b""
+
+    def check(self, now_ms: int) -> None:
+        """Raise a ReplicationError: the slave is silent for longer than haHousekeepingInterval."""
+        silence = now_ms - self._received_ms
+        if silence > self._settings.housekeeping_ms:
+            raise ReplicationError(
+                f"it sent nothing for {silence} ms (haHousekeepingInterval is "
+                f"{self._settings.housekeeping_ms})"
+            )
+
+
+class SlaveLink(SlaveEnd):
+    """The master's end without a controller."""
 
     def __init__(
         self,
@@ -46,22 +133,15 @@ class SlaveLink:
         check_proof: ProofCheck | None = None,
         nonce: str = "",
     ) -> None:
-        """It was opened just now. ``file_size``: mappedFileSizeCommitLog. ``now_ms``: of a clock
-        that nobody sets. ``check_proof``: of accounts; None: none is wanted. ``nonce``: a number
-        that nobody can guess, used this once.
+        """``check_proof``: of accounts; None: none is wanted. ``nonce``: a number that nobody can
+        guess, used this once.
         """
+        super().__init__(settings, file_size, now_ms)
         self._check_proof = check_proof
         self._nonce = nonce
         self._proof = b""
         self._judged_ms = now_ms
-        self._settings = settings
-        self._file_size = file_size
         self._reports = Reports()
-        self._received_ms = self._spoke_ms = now_ms
-        self.position = -1
-        self.acknowledged = -1
-        self.is_ours = False
-        self.peer = ""
 
     def received(self, data: bytes, log: LogRange, now_ms: int) -> bytes:
         """Take what the slave sent; the note to send, or b"". ReplicationError: it can't be served,
@@ -73,7 +153,7 @@ class SlaveLink:
             if isinstance(each, bytes):
                 answer += self._received(each, log)
             else:
-                self._reported(each, log)
+                self._take_report(each, log)
         if self._proof and now_ms - self._judged_ms >= JUDGED_MS:
             self._judged_ms = now_ms
             self._refuse_proof()
@@ -99,7 +179,7 @@ class SlaveLink:
         if refusal:
             raise ReplicationError(refusal)
 
-    def _reported(self, offset: int, log: LogRange) -> None:
+    def _take_report(self, offset: int, log: LogRange) -> None:
         if self._check_proof is not None and not self._proof:
             raise ReplicationError(
                 "it shows no account, which haAclEnable wants: a slave of ours has one in "
@@ -110,64 +190,21 @@ class SlaveLink:
             if self.is_ours:
                 # From there on it compares; it says later how far it has the same.
                 return
-        if offset > self.position:
-            raise ReplicationError(
-                f"it reports the offset {offset}, but it was sent no more than {self.position}"
-            )
-        self.acknowledged = max(self.acknowledged, offset)
+        self._reported(offset)
 
     def _begin_at(self, offset: int, log: LogRange) -> int:
-        if offset == 0 and self.is_ours:
-            return log.begin
         if offset == 0:
-            # An empty slave gets the last file only, as RocketMQ does it.
-            return max(log.end - log.end % self._file_size, log.begin)
-        if offset > log.end:
-            raise ReplicationError(
-                f"its log reaches {offset}, and the one here ends at {log.end}: it has what this "
-                "master lost or never had; keep a copy of its folder, then let it begin with an "
-                "empty one"
-            )
-        if offset < log.begin:
-            raise ReplicationError(
-                f"its log ends at {offset}, and the one here begins at {log.begin}: the messages "
-                "between them are deleted; let it begin with an empty folder"
-            )
-        return offset
+            # An empty slave of Java gets the last file only, as RocketMQ does it.
+            return log.begin if self.is_ours else self._last_file(log)
+        return self._begin_within(offset, log)
 
-    def transfer(self, end: int) -> tuple[int, int] | None:
-        """(offset, size) of the next frame of a log that ends at ``end``; None: nothing to send.
-
-        A frame never crosses the end of a file: a Java slave would drop it.
-        """
-        if not 0 <= self.position < end:
-            return None
-        room = self._file_size - self.position % self._file_size
-        most = self._settings.batch_bytes
+    def _frame_bytes_max(self) -> int:
         if self.is_ours:
-            most = FRAME_BYTES - self.position % FRAME_BYTES
-        return self.position, min(end - self.position, room, most)
+            return FRAME_BYTES - self.position % FRAME_BYTES
+        return self._settings.batch_bytes
 
-    def sent(self, size: int, now_ms: int) -> bytes:
-        """Count a frame as sent; its head."""
-        head = HEAD.pack(self.position, size)
-        self.position += size
-        self._spoke_ms = now_ms
-        return head
-
-    def heartbeat(self, now_ms: int) -> bytes:
-        """An empty frame when it is time for one; else b""."""
-        is_due = now_ms - self._spoke_ms >= self._settings.heartbeat_ms
-        return self.sent(0, now_ms) if is_due and self.position >= 0 else b""
-
-    def check(self, now_ms: int) -> None:
-        """Raise a ReplicationError: the slave is silent for longer than haHousekeepingInterval."""
-        silence = now_ms - self._received_ms
-        if silence > self._settings.housekeeping_ms:
-            raise ReplicationError(
-                f"it sent nothing for {silence} ms (haHousekeepingInterval is "
-                f"{self._settings.housekeeping_ms})"
-            )
+    def _head(self, size: int) -> bytes:
+        return HEAD.pack(self.position, size)
 
 
 class Replicated:
@@ -180,7 +217,7 @@ class Replicated:
     def __init__(self, behind_max: int) -> None:
         """Without slaves. ``behind_max``: haSlaveFallbehindMax."""
         self._behind_max = behind_max
-        self._links: set[SlaveLink] = set()
+        self._links: set[SlaveEnd] = set()
         self.offset = 0
 
     @property
@@ -189,19 +226,19 @@ class Replicated:
         return sum(link.position >= 0 for link in self._links)
 
     @property
-    def links(self) -> list[SlaveLink]:
+    def links(self) -> list[SlaveEnd]:
         """Those slaves, in the order of their addresses."""
         return sorted((each for each in self._links if each.position >= 0), key=lambda e: e.peer)
 
-    def add(self, link: SlaveLink) -> None:
+    def add(self, link: SlaveEnd) -> None:
         """A slave connected."""
         self._links.add(link)
 
-    def remove(self, link: SlaveLink) -> None:
+    def remove(self, link: SlaveEnd) -> None:
         """It is gone; what it acknowledged stays so."""
         self._links.discard(link)
 
-    def note(self, link: SlaveLink) -> bool:
+    def note(self, link: SlaveEnd) -> bool:
         """Examine what a slave acknowledged; whether ``offset`` moved."""
         if link.acknowledged <= self.offset:
             return False

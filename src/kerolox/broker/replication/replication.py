@@ -21,6 +21,7 @@ from kerolox.protocol.extensions.roles import RoleStatus
 from kerolox.role_settings import ENFORCING
 
 if TYPE_CHECKING:
+    from kerolox.broker.replication.auto_switch_service import AutoSwitchService
     from kerolox.broker.replication.follower import Follower
     from kerolox.broker.replication.resync import Restart
     from kerolox.broker.replication.tables import SlaveTables
@@ -48,16 +49,18 @@ class Replication:
         make_tables: Callable[[Callable[[RoleStatus], None]], SlaveTables],
         registration: Registration,
         restart: Restart | None = None,
+        service: AutoSwitchService | None = None,
     ) -> None:
         """Nothing is opened before :meth:`start`; the identity of ``base`` gets the port of a
         master then. ``make_tables`` makes what a slave takes from its master; its argument is
-        called with what the master says of itself.
+        called with what the master says of itself. ``service``: of a broker under a controller.
         """
         self._settings = base.settings
         self._role = base.role
         self._identity = base.identity
         self._store = base.store
         self._restart = restart
+        self._service = service
         self._background = BackgroundTasks()
         self._make_tables = make_tables
         self._on_status: list[Callable[[RoleStatus], None]] = []
@@ -69,7 +72,7 @@ class Replication:
             self._make_slave()
         self._is_following = False
         """Its tasks run."""
-        registration.subscribe(on_master=self.set_master)
+        registration.subscribe(on_master=self._named)
 
     def subscribe(self, on_status: Callable[[RoleStatus], None]) -> None:
         """Have a function be called with what a slave's master says of itself."""
@@ -78,13 +81,22 @@ class Replication:
     def _make_slave(self) -> tuple[Follower, SlaveTables]:
         from kerolox.broker.replication.follower import Follower
 
-        self.follower = Follower(self._settings, self._role, self._store, self._restart)
+        self.follower = Follower(
+            self._settings, self._role, self._store, self._restart, self._service
+        )
         self.tables = self._make_tables(self._note_status)
         return self.follower, self.tables
 
     def _note_status(self, status: RoleStatus) -> None:
         for on_status in self._on_status:
             on_status(status)
+
+    def _named(self, ha_address: str, address: str) -> None:
+        """A name server names the master. Under a controller that is the one who does so, and a
+        name server may know an earlier one."""
+        is_known = self.tables is not None and address == self.tables.master
+        if self._service is None or is_known:
+            self.set_master(ha_address, address)
 
     def set_master(self, ha_address: str, address: str) -> None:
         """What a name server says of a slave's master."""
@@ -177,12 +189,21 @@ class Peers:
         writing: Writing,
         waits: SlaveWaits,
         restart: Restart,
+        service: AutoSwitchService | None = None,
     ) -> None:
-        """Nobody is asked or told. ``restart`` has the log of a slave cut."""
+        """Nobody is asked or told. ``restart`` has the log of a slave cut. ``service``: of a broker
+        under a controller."""
         self.registration = Registration(base, tables)
-        door = SlaveServer(base.config, base.store, waits, guards.access.refuse_slave, guards.tls)
+        door = SlaveServer(
+            base.config,
+            base.store,
+            waits,
+            guards.access.refuse_slave,
+            guards.tls,
+            None if service is None else service.link_to_slave,
+        )
         copied = partial(_slave_tables, base, tables, writing)
-        self.replication = Replication(base, door, copied, self.registration, restart)
+        self.replication = Replication(base, door, copied, self.registration, restart, service)
 
 
 def _slave_tables(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from kerolox.addresses import join_address
 from kerolox.broker.config import BrokerConfig
-from kerolox.broker.replication.master import LogRange, ProofCheck, SlaveLink
+from kerolox.broker.replication.master import LogRange, ProofCheck, SlaveEnd, SlaveLink
 from kerolox.broker.replication.sockets import (
     LoggedTexts,
     check_seconds,
@@ -155,8 +155,12 @@ class SlaveServer:
         waits: SlaveWaits,
         check_proof: ProofCheck | None = None,
         tls: ServerTls | None = None,
+        make_link: Callable[[int], SlaveEnd] | None = None,
     ) -> None:
-        """Nothing is opened before :meth:`open`."""
+        """Nothing is opened before :meth:`open`. ``make_link``: what speaks to a slave that
+        connected at a time; None: as without a controller.
+        """
+        self._make_link = make_link or self._plain_link
         self._door: TlsDoor | None = None
         if tls is not None and config.ha_tls_mode != DISABLED:
             self._door = TlsDoor(
@@ -273,14 +277,17 @@ class SlaveServer:
             return f"{SLAVES_MAX} are connected"
         return ""
 
+    def _plain_link(self, now_ms: int) -> SlaveEnd:
+        import secrets
+
+        file_size = self._config.mapped_file_size_commit_log
+        nonce = secrets.token_hex(NONCE_BYTES)
+        return SlaveLink(self._settings, file_size, now_ms, self._check_proof, nonce)
+
     async def _serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str
     ) -> None:
-        file_size = self._config.mapped_file_size_commit_log
-        import secrets
-
-        nonce = secrets.token_hex(NONCE_BYTES)
-        link = SlaveLink(self._settings, file_size, steady_ms(), self._check_proof, nonce)
+        link = self._make_link(steady_ms())
         link.peer = peer
         self.waits.add(link)
         both = (
@@ -306,7 +313,7 @@ class SlaveServer:
 
     async def _read(
         self,
-        link: SlaveLink,
+        link: SlaveEnd,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         peer: str,
@@ -328,7 +335,7 @@ class SlaveServer:
                 self.waits.grown.set()
             self.waits.note(link)
 
-    async def _send(self, link: SlaveLink, writer: asyncio.StreamWriter) -> None:
+    async def _send(self, link: SlaveEnd, writer: asyncio.StreamWriter) -> None:
         grown = self.waits.grown
         while True:
             grown.clear()
@@ -345,7 +352,7 @@ class SlaveServer:
                 async with asyncio.timeout(POLL_SECONDS):
                     await grown.wait()
 
-    def _frames(self, link: SlaveLink, end: int) -> bytes:
+    def _frames(self, link: SlaveEnd, end: int) -> bytes:
         """The next frames for a slave; b"": it has all."""
         parts: list[bytes] = []
         size = 0

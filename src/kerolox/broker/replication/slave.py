@@ -110,11 +110,13 @@ class MasterLink:
                 answer += self._noted(Note.read(piece.data), now_ms)
             else:
                 self._take(piece)
+        return answer + self._acknowledge(now_ms)
+
+    def _acknowledge(self, now_ms: int) -> bytes:
+        """A report of what came; b"": nothing did."""
         # Whole records only: the part of one is gone after a kill, so nobody may count on it.
         reached = min(self._position, self._end)
-        if reached <= self._reported:
-            return answer
-        return answer + self._report(reached, now_ms)
+        return self._report(reached, now_ms) if reached > self._reported else b""
 
     def tick(self, now_ms: int) -> bytes:
         """What is due to be sent, or b""; ReplicationError: the master was silent for longer than
@@ -123,6 +125,9 @@ class MasterLink:
         if not self._has_started:
             is_java = now_ms - self._opened_ms >= self._note_ms
             return self._first_report(now_ms) if is_java else b""
+        return self._tick(now_ms)
+
+    def _tick(self, now_ms: int) -> bytes:
         silence = now_ms - self._received_ms
         if silence > self._settings.housekeeping_ms:
             raise ReplicationError(
@@ -231,6 +236,9 @@ class MasterLink:
     def _report(self, offset: int, now_ms: int) -> bytes:
         self._spoke_ms = now_ms
         self._reported = offset
+        return self._encoded_report(offset)
+
+    def _encoded_report(self, offset: int) -> bytes:
         return REPORT.pack(offset)
 
     def _take(self, piece: Piece) -> None:

@@ -19,6 +19,7 @@ class _Slave:
     """A slave that is connected."""
 
     is_learner: bool
+    connection: object
     caught_up_ms: int
     acknowledged: int = -1
     awaited: int = -1
@@ -56,9 +57,21 @@ class SyncSet:
         return self.members | self._wished
 
     # -- slaves ---------------------------------------------------------------------------------
-    def connected(self, broker_id: int, now_ms: int, *, is_learner: bool = False) -> None:
+    @property
+    def is_alone(self) -> bool:
+        """A confirmation waits for no other broker."""
+        return self.counted <= {self._own_id}
+
+    def connected(
+        self, broker_id: int, now_ms: int, *, is_learner: bool = False, connection: object = None
+    ) -> None:
         """A slave shook hands; it takes the place of an earlier connection of that broker."""
-        self._slaves[broker_id] = _Slave(is_learner, now_ms)
+        self._slaves[broker_id] = _Slave(is_learner, connection, now_ms)
+
+    def is_served_by(self, broker_id: int, connection: object) -> bool:
+        """Whether that is the latest connection of a broker."""
+        slave = self._slaves.get(broker_id)
+        return slave is not None and slave.connection is connection
 
     def gone(self, broker_id: int) -> None:
         """Its connection ended. It stays in the set until the controller knows."""

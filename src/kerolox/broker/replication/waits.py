@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from kerolox.broker.config import BrokerConfig
-from kerolox.broker.replication.master import Replicated, SlaveLink
+from kerolox.broker.replication.master import Replicated, SlaveEnd
 from kerolox.broker.services.writer import FlushWaits
 from kerolox.kernel.append import ReplicationKernel
 
@@ -45,16 +45,16 @@ class SlaveWaits:
         """Somebody waits for what was appended: have it sent at once."""
         self.grown.set()
 
-    def add(self, link: SlaveLink) -> None:
+    def add(self, link: SlaveEnd) -> None:
         """A slave connected."""
         self.replicated.add(link)
 
-    def remove(self, link: SlaveLink) -> None:
+    def remove(self, link: SlaveEnd) -> None:
         """It is gone."""
         self.replicated.remove(link)
         self._notify()
 
-    def note(self, link: SlaveLink) -> None:
+    def note(self, link: SlaveEnd) -> None:
         """Examine what a slave reported; one wake-up for all that it acknowledged."""
         if self.replicated.note(link):
             self._waits.wake()

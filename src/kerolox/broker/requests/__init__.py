@@ -17,6 +17,7 @@ def _rest() -> Iterable[Router[Context]]:
     from kerolox.broker.requests import (
         accounts,
         admin,
+        controller,
         monitor,
         pop,
         pop_acks,
@@ -29,7 +30,7 @@ def _rest() -> Iterable[Router[Context]]:
     )
 
     modules = (reply, transaction, timer, pop, pop_acks, query, admin, accounts, monitor, roles)
-    return (each.router for each in (*modules, popped))
+    return (each.router for each in (*modules, popped, controller))
 
 
 ROUTER: Router[Context] = Router(_rest)

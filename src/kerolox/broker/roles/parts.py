@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 from kerolox.broker.base import Base
@@ -138,15 +138,19 @@ class RoleParts:
     writing: Writing
     peers: Peers
 
-    async def lead(self, record: RoleRecord) -> None:
+    async def lead(
+        self, record: RoleRecord, begin: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
         """Become the master that a record names, which is on disk. The gate is held meanwhile, and
-        the port for slaves is open."""
+        the port for slaves is open. ``begin`` is awaited when the log is this broker's own."""
         tables = self.peers.replication.tables
         complete_below = 0 if tables is None else tables.complete_below
         offsets_below = 0 if tables is None else tables.offsets_below
         await self.peers.replication.stop_following()
         # Part of a record that the old master did not send to its end.
         self.base.store.append_log(self.base.store.max_physical_offset, b"")
+        if begin is not None:
+            await begin()
         await self._reconcile_tables(complete_below, offsets_below)
         self.base.role.replace(role_of(record, self.base.config))
         self.writing.transactions.forget()

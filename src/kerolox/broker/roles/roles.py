@@ -74,6 +74,9 @@ class Roles:
         self._is_stopping = False
         self.forwarder = RequestForwarder(settings)
         self.search = MasterSearch(parts.base, self._client, parts.peers)
+        self._is_controlled = start.is_controlled
+        if self._is_controlled:
+            return
         registration, replication = parts.peers.registration, parts.peers.replication
         registration.subscribe(before=self.poll, on_refused=self.refused)
         replication.subscribe(self.note_master)
@@ -143,6 +146,11 @@ class Roles:
         """
         if self._is_stopping:
             raise RoleError("the broker is stopping")
+        if self._is_controlled:
+            raise RoleError(
+                "its controller decides who is the master (enableControllerMode): ask that for an "
+                "election"
+            )
         return await asyncio.shield(self._start(lambda: self._done(change)))
 
     async def _done(self, change: RoleChange) -> RoleStatus:
@@ -161,6 +169,71 @@ class Roles:
             case RoleAction.FOLLOW:
                 await self._follow(change)
         return self.status()
+
+    # -- a controller ---------------------------------------------------------------------------
+    async def lead(self, record: RoleRecord, begin: Callable[[], Awaitable[None]]) -> None:
+        """Become the master that a controller elected, or go on as one in another epoch. ``begin``
+        is awaited when the log is this broker's own. RoleError: it is stopping, or can't be it;
+        what ``begin`` raises."""
+        if self._is_stopping:
+            raise RoleError("the broker is stopping")
+        await asyncio.shield(self._start(lambda: self._lead(record, begin)))
+
+    async def follow(self, record: RoleRecord) -> None:
+        """Become a slave of the master that a controller elected. RoleError: it is stopping."""
+        if self._is_stopping:
+            raise RoleError("the broker is stopping")
+        await asyncio.shield(self._start(lambda: self._follow_elected(record)))
+
+    def publish_epoch(self, epoch: int) -> None:
+        """Have name servers hear of a higher epoch."""
+        self._state.epoch = epoch
+        self._publish_epoch()
+
+    async def _lead(self, record: RoleRecord, begin: Callable[[], Awaitable[None]]) -> RoleStatus:
+        parts, state = self._parts, self._state
+        if state.is_master:
+            await begin()
+            self._become(record)
+            await parts.announce_role()
+            return self.status()
+        await self._flush()
+        state.is_changing = True
+        parts.writing.gate.hold(True)
+
+        async def begin_as_master() -> None:
+            try:
+                await begin()
+            except ConfigError as error:
+                raise RoleError(str(error)) from None
+            self._become(record)
+
+        try:
+            await parts.lead(record, begin_as_master)
+        finally:
+            state.is_changing = False
+            self._settle()
+        self.forwarder.release()
+        _log.warning("this broker is the master (epoch %d)", self.epoch)
+        return self.status()
+
+    async def _follow_elected(self, record: RoleRecord) -> RoleStatus:
+        parts, state = self._parts, self._state
+        if state.is_master:
+            self.forwarder.hold()
+        parts.writing.gate.hold(True)
+        self._become(record)
+        await parts.follow(record)
+        self._pass_on(record)
+        _log.warning("this broker is a slave of %s (epoch %d)", record.master_address, self.epoch)
+        await parts.announce_role()
+        return self.status()
+
+    def _become(self, record: RoleRecord) -> None:
+        self._was_master = self._was_master or self._state.is_master
+        self._record = record
+        self._state.take(record)
+        self._publish_epoch()
 
     def _start(self, work: Callable[[], Awaitable[RoleStatus]]) -> asyncio.Task[RoleStatus]:
         async def run() -> RoleStatus:
@@ -329,10 +402,7 @@ class Roles:
     async def _save(self, record: RoleRecord) -> None:
         """Write what this broker becomes; from here on it is that."""
         await self._write(self._file.save, record)
-        self._was_master = self._was_master or self._state.is_master
-        self._record = record
-        self._state.take(record)
-        self._publish_epoch()
+        self._become(record)
 
     def _publish_epoch(self) -> None:
         """Registrations have the epoch at once; the role counts when the parts have changed it."""

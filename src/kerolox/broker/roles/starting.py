@@ -10,7 +10,8 @@ from kerolox.broker.config import BrokerSettings
 from kerolox.broker.outbound import outbound_client
 from kerolox.broker.role import BrokerRole
 from kerolox.broker.roles.fencing import OtherMaster, newer_master
-from kerolox.broker.roles.record import RoleFile, RoleRecord, role_of
+from kerolox.broker.roles.record import RoleFile, RoleRecord, forget_role, role_of
+from kerolox.protocol.controller import FIRST_BROKER_ID
 from kerolox.protocol.extensions.roles import SLAVE
 
 _log = logging.getLogger(__name__)
@@ -23,6 +24,7 @@ class StartingRole:
         file: what outlives a restart.
         record: what the file says.
         role: what the broker is by that.
+        is_controlled: a controller says what it is; the file does not count.
     """
 
     def __init__(self, settings: BrokerSettings) -> None:
@@ -31,8 +33,14 @@ class StartingRole:
         """
         self._settings = settings
         config = settings.current
+        self.is_controlled = config.enable_controller_mode
         self.file = RoleFile(config.config_folder)
         self.record = self.file.load()
+        if self.is_controlled:
+            # Until the controller has said what it is.
+            self.record = RoleRecord(broker_role=SLAVE, broker_id=FIRST_BROKER_ID)
+            self.role = BrokerRole(role_of(self.record, config))
+            return
         role = role_of(self.record, config)
         self.role = BrokerRole(role)
         if (role.broker_role, role.broker_id) != (config.broker_role, config.broker_id):
@@ -52,6 +60,10 @@ class StartingRole:
         writes the file. ConfigError: a slave can't have these settings.
         """
         config = self._settings.current
+        if self.is_controlled:
+            # Without a controller again, the settings say what it is, not what it was once.
+            await asyncio.to_thread(forget_role, config)
+            return
         if self.role.current.is_slave or not config.name_servers:
             return
         own_address = join_address(*config.advertised(config.listen_port))

@@ -101,6 +101,8 @@ class Registration:
         self._on_refused: list[Callable[[str, int], None]] = []
         self.successor = ""
         """The address of the slave that a master gives its place to."""
+        self.is_isolated = False
+        """No name server is to hear of this broker yet: its controller has not said what it is."""
         self._client = outbound_client(base.settings, on_disconnect=self._disconnected)
         self._wanted = tables.topics_changed
         self._task: asyncio.Task[None] | None = None
@@ -196,7 +198,7 @@ class Registration:
 
     async def now(self, *, timeout_seconds: float) -> None:
         """Something changed: register, and wait until it was tried, at most ``timeout_seconds``."""
-        if self._task is None or not self._servers:
+        if self._task is None or not self._servers or self.is_isolated:
             return
         self._wanted.set()
         # A turn in flight may have taken the table before the change.
@@ -275,7 +277,7 @@ class Registration:
 
     async def _register_all(self) -> None:
         servers = self._servers
-        if not servers:
+        if not servers or self.is_isolated:
             return
         self._in_round = True
         for before in self._before:

@@ -46,7 +46,11 @@ if TYPE_CHECKING:
 class WriteGate:
     """One switch for all who store messages: handlers, services and the kernel.
 
-    The disk, the broker's role and ``startAcceptSendRequestTimeStamp`` say where it stands.
+    The disk, the broker's role, its controller and ``startAcceptSendRequestTimeStamp`` say where it
+    stands.
+
+    Attributes:
+        is_fenced: the controller may have another master.
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class WriteGate:
         self._now_ms = now_ms
         self._has_space = True
         self._is_held = False
+        self.is_fenced = False
         self._is_closed = False
         settings.subscribe(lambda old, new: self.refresh())
         role.subscribe(lambda old, new: self.refresh())
@@ -72,7 +77,7 @@ class WriteGate:
     def writable(self) -> bool:
         """False: every put ends with SERVICE_NOT_AVAILABLE, and what is delayed waits. A slave
         never is."""
-        is_shut = self._is_held or self._is_closed
+        is_shut = self._is_held or self.is_fenced or self._is_closed
         return self._has_space and not is_shut and not self._is_slave
 
     def set_writable(self, writable: bool) -> None:
@@ -84,6 +89,12 @@ class WriteGate:
         """The same, as the broker's role says: it is about to change, or another broker has it."""
         self._is_held = is_held
         self.refresh()
+
+    def fence(self, is_fenced: bool) -> None:
+        """The same, as a controller says: another broker may be the master (``makeFenced``)."""
+        if is_fenced != self.is_fenced:
+            self.is_fenced = is_fenced
+            self.refresh()
 
     def close(self) -> None:
         """The same for good, whatever disk and role say later: the broker stops."""

@@ -247,6 +247,8 @@ READING = frozenset(
         RequestCode.GET_TIMER_METRICS,
         RequestCode.CHECK_CLIENT_CONFIG,
         RequestCode.GET_BROKER_CLUSTER_ACL_INFO,
+        RequestCode.GET_BROKER_EPOCH_CACHE,
+        RequestCode.NOTIFY_BROKER_ROLE_CHANGED,  # which says nothing by itself
         RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
         RequestCode.GET_TOPIC_STATS_INFO,
         RequestCode.GET_CONSUMER_CONNECTION_LIST,

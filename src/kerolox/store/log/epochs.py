@@ -122,11 +122,17 @@ class EpochTable:
 
 
 class EpochFile:
-    """``epochFileCheckpoint`` of one store."""
+    """``epochFileCheckpoint`` of one store.
+
+    Attributes:
+        path: where it lies.
+        is_former: what was loaded is ``.bak``, since the file is torn.
+    """
 
     def __init__(self, path: Path) -> None:
         """Nothing is read yet."""
         self.path = path
+        self.is_former = False
         self._backup = path.with_name(path.name + ".bak")
 
     def load(self) -> EpochTable:
@@ -148,6 +154,7 @@ class EpochFile:
                 continue
             if fault:
                 _log.warning("%s; the epochs are those of %s", fault, path)
+                self.is_former = True
             if table.starts:
                 return table
         if fault:

@@ -1,0 +1,248 @@
+"""Two brokers in processes of their own under one controller: the master is killed, nobody does
+anything, and the other one goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kerolox import (
+    Message,
+    MessageExt,
+    Producer,
+    ProducerSettings,
+    PushConsumer,
+    PushConsumerSettings,
+    SendStatus,
+)
+from kerolox.controller.config import ControllerConfig
+from kerolox.controller.server import Controller
+from kerolox.errors import KeroloxError
+from kerolox.namesrv.config import NamesrvConfig
+from kerolox.namesrv.server import NameServer
+from kerolox.protocol.bodies import decode_body
+from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.controller import EpochEntryCache
+from kerolox.protocol.extensions.roles import RoleStatus
+from kerolox.remoting.client import RemotingClient
+from tests.replication.members import OurMember
+from tests.support.clients.requests import send_fields
+from tests.support.eventually import until
+from tests.support.servers.up import free_port
+
+pytestmark = pytest.mark.asyncio
+
+HOST = "127.0.0.1"
+NAME = "broker-a"
+TOPIC = "Orders"
+SETTINGS = {
+    "brokerName": NAME,
+    "enableControllerMode": "true",
+    "allAckInSyncStateSet": "true",
+    "mappedFileSizeCommitLog": 16 << 20,
+    "mappedFileSizeConsumeQueue": 20 * 3_000,
+    "maxHashSlotNum": 5_000,
+    "maxIndexNum": 20_000,
+    "vipPortEnable": "false",
+    "defaultTopicQueueNums": 4,
+}
+BIG_BYTES, BIG_COUNT = 3 << 20, 6
+"""Of messages that do not fit into the sockets between two brokers."""
+ROUTE_MS = 200
+"""How often clients ask name servers who the master is (``pollNameServerInterval``)."""
+SECONDS_MAX = 3.0
+"""From a kill to the next acknowledged send."""
+
+
+class Site:
+    """A controller, a name server, and two brokers that are killed."""
+
+    def __init__(self, controller: Controller, namesrv: NameServer, folder: Path) -> None:
+        self.controller = controller
+        self.namesrv = f"{HOST}:{namesrv.port}"
+        settings = {**SETTINGS, "controllerAddr": controller.config.own_address}
+        self.members = [
+            OurMember(folder / name, self.namesrv, settings) for name in ("one", "other")
+        ]
+        self.client = RemotingClient()
+
+    def start(self, number: int) -> None:
+        self.members[number].start()
+
+    async def status(self, number: int) -> RoleStatus | None:
+        request = RemotingCommand.request(RequestCode.GET_BROKER_ROLE)
+        with contextlib.suppress(KeroloxError):
+            answer = await self.client.invoke(self.members[number].address, request)
+            return decode_body(answer.body, RoleStatus)
+        return None
+
+    async def end(self, number: int) -> int:
+        status = await self.status(number)
+        return -1 if status is None else status.log_end
+
+    async def fill_sockets(self, master: int) -> None:
+        """Send more than the sockets to a slave that reads nothing hold. Nothing is acknowledged:
+        the slave is in the set."""
+        end = await self.end(master)
+        sends = [
+            asyncio.ensure_future(
+                self.client.invoke_oneway(
+                    self.members[master].address,
+                    RemotingCommand.request(
+                        RequestCode.SEND_MESSAGE_V2,
+                        send_fields(b=TOPIC, e=number % 4),
+                        body=b"x" * BIG_BYTES,
+                    ),
+                )
+            )
+            for number in range(BIG_COUNT)
+        ]
+        await asyncio.gather(*sends)
+
+        async def has_grown() -> bool:
+            return await self.end(master) > end + BIG_BYTES * BIG_COUNT
+
+        await until(has_grown)
+
+    async def epochs(self, number: int) -> list[tuple[int, int]]:
+        request = RemotingCommand.request(RequestCode.GET_BROKER_EPOCH_CACHE)
+        answer = await self.client.invoke(self.members[number].address, request)
+        cache = decode_body(answer.body, EpochEntryCache)
+        return [(each.epoch, each.start_offset) for each in cache.epoch_list]
+
+    def in_sync(self) -> set[int]:
+        found = self.controller.replicas.broker_sets.get(NAME)
+        return set() if found is None else set(found.sync_state_set)
+
+    async def until_master(self, number: int) -> None:
+        async def is_master() -> bool:
+            status = await self.status(number)
+            return status is not None and status.is_master
+
+        await until(is_master)
+
+
+@contextlib.asynccontextmanager
+async def site(folder: Path) -> AsyncIterator[Site]:
+    config = ControllerConfig(
+        controller_d_leger_peers=f"n0-{HOST}:{free_port()}",
+        controller_store_path=folder / "controller",
+        listen_host=HOST,
+    )
+    namesrv = NamesrvConfig(listen_port=0, listen_host=HOST, kv_config_path=folder / "kv.json")
+    async with (
+        Controller(config, tick_seconds=0.02) as controller,
+        NameServer(namesrv) as name_server,
+    ):
+        made = Site(controller, name_server, folder)
+        try:
+            yield made
+        finally:
+            for member in made.members:
+                member.end()
+            await made.client.close()
+
+
+class Load:
+    """Sends one message after the other, again until it is acknowledged, and receives all."""
+
+    def __init__(self, namesrv: str) -> None:
+        often = ProducerSettings(route_poll_interval_ms=ROUTE_MS)
+        self.producer = Producer("failing-over", namesrv, settings=often)
+        first = PushConsumerSettings(
+            consume_from_where="CONSUME_FROM_FIRST_OFFSET", route_poll_interval_ms=ROUTE_MS
+        )
+        self.consumer = PushConsumer("failing-over", namesrv, settings=first)
+        self.consumer.subscribe(TOPIC, "*", self._receive)
+        self.acknowledged: dict[bytes, float] = {}
+        """Body → when."""
+        self.received: set[bytes] = set()
+
+    async def _receive(self, messages: list[MessageExt]) -> None:
+        self.received.update(each.body for each in messages)
+
+    @contextlib.asynccontextmanager
+    async def sending(self) -> AsyncIterator[None]:
+        async with self.producer:
+            sending = asyncio.ensure_future(self._send())
+            try:
+                yield
+            finally:
+                sending.cancel()
+                await asyncio.wait([sending])
+
+    async def _send(self) -> None:
+        number = 0
+        while True:
+            body = b"%d" % number
+            with contextlib.suppress(KeroloxError):
+                result = await self.producer.send(Message(TOPIC, body))
+                if result.status is SendStatus.SEND_OK:
+                    self.acknowledged[body] = time.monotonic()
+                    number += 1
+            await asyncio.sleep(0.002)
+
+
+async def fail_over(it: Site, load: Load, master: int, *, has_more: bool = False) -> float:
+    """Kill the master, and start it again when the other one has taken its place; the seconds until
+    the next send was acknowledged. ``has_more``: its log has records that the slave's lacks.
+    """
+    other = 1 - master
+    before = len(load.acknowledged)
+    await until(lambda: len(load.acknowledged) > before + 50)
+    if has_more:
+        it.members[other].pause()
+        await it.fill_sockets(master)
+    it.members[master].kill()
+    it.members[other].resume()
+    killed = time.monotonic()
+    await it.until_master(other)
+    await until(lambda: any(at > killed for at in load.acknowledged.values()))
+    seconds = min(at for at in load.acknowledged.values() if at > killed) - killed
+    before = len(load.acknowledged)
+    await until(lambda: len(load.acknowledged) > before + 50)
+    it.start(master)
+    await until(lambda: it.in_sync() == {1, 2})
+    return seconds
+
+
+async def assert_equal(it: Site) -> None:
+    """Nobody sends: both have the same log and the same epochs."""
+
+    async def are_equal() -> bool:
+        one, other = await it.status(0), await it.status(1)
+        assert one is not None
+        assert other is not None
+        return (one.log_end, one.tail_crc) == (other.log_end, other.tail_crc)
+
+    await until(are_equal)
+    assert await it.epochs(0) == await it.epochs(1)
+
+
+async def test_a_killed_masters_slave_goes_on_and_nothing_acknowledged_is_lost(
+    tmp_path: Path,
+) -> None:
+    async with site(tmp_path) as it:
+        it.start(0)
+        await it.until_master(0)
+        it.start(1)
+        await until(lambda: it.in_sync() == {1, 2})
+        load = Load(it.namesrv)
+        async with load.sending():
+            seconds = [await fail_over(it, load, 0, has_more=True)]
+            async with load.consumer:
+                seconds.append(await fail_over(it, load, 1))
+                await until(lambda: load.received >= load.acknowledged.keys())
+        assert max(seconds) < SECONDS_MAX, seconds
+        await assert_equal(it)
+        assert [epoch for epoch, _ in await it.epochs(0)] == [1, 2, 3]
+    # What the first master alone had is kept beside its log.
+    [cut] = it.members[0].store.rglob("cut.json")
+    assert cut.parent.parent.name == "commitlog-cut"
+    assert not list(it.members[1].store.rglob("cut.json"))
