@@ -56,6 +56,7 @@ def test_there_is_a_unit_for_each_server() -> None:
         "kerolox-broker@",
         "kerolox-console",
         "kerolox-namesrv",
+        "kerolox-up@",
     ]
 
 
@@ -87,15 +88,17 @@ def test_the_unit_gives_a_server_time_to_stop(unit: Path) -> None:
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 def test_the_command_of_the_unit_runs_and_tells_systemd(unit: Path, tmp_path: Path) -> None:
     options = service(unit)
-    state = tmp_path / options["StateDirectory"].replace("%i", "a")
+    instance = "2" if "--brokers %i" in options["ExecStart"] else "a"
+    state = tmp_path / options["StateDirectory"].replace("%i", instance)
     state.mkdir()
     (tmp_path / "namesrv.conf").write_text("listenPort=0\n")
-    (tmp_path / "a.conf").write_text("brokerName=a\nlistenPort=0\n")
+    for name in ("a.conf", "brokers.conf"):
+        (tmp_path / name).write_text("brokerName=a\nlistenPort=0\n")
     users = ("--users", tmp_path / "users.json")
     added = ("console", "user", "add", "anna", "--password-stdin", *users)
     assert kerolox(*added, stdin=b"a long passphrase\n").returncode == 0
     places = {
-        "%i": "a",
+        "%i": instance,
         "%S": str(tmp_path),
         "/etc/kerolox": str(tmp_path),
         "${CREDENTIALS_DIRECTORY}": str(tmp_path),
@@ -109,6 +112,10 @@ def test_the_command_of_the_unit_runs_and_tells_systemd(unit: Path, tmp_path: Pa
     given = options.get("Environment", "")
     environment = dict(pair.split("=", 1) for pair in given.split())
     hosts = [] if arguments[0] == "console" else ["--host", "127.0.0.1"]
+    if arguments[0] == "up":
+        hosts += ["--namesrv-port", "0", "--grpc-port", "0"]
+        arguments.remove("*")
+        arguments.remove("--host")
     # A path of a socket has a hundred characters at most, and pytest's folders have more.
     address = f"\0kerolox-{os.getpid()}-{unit.stem}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
@@ -120,6 +127,6 @@ def test_the_command_of_the_unit_runs_and_tells_systemd(unit: Path, tmp_path: Pa
             server.stop()
         assert systemd.recv(4096) == b"STOPPING=1"
     assert options["Type"] == "notify"
-    if arguments[0] != "broker":
+    if arguments[0] not in ("broker", "up"):
         return
     assert (state / "commitlog").is_dir(), "the store lies in the state directory"

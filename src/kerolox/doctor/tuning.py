@@ -157,7 +157,7 @@ _RULES = (
 
 
 def _sysctls(root: Path) -> Iterator[Knob]:
-    free_kib = min(FREE_KIB_MAX, _memory_kib(root) // FREE_PART)
+    free_kib = min(FREE_KIB_MAX, memory_kib(root) // FREE_PART)
     backlog = BrokerConfig().server_socket_backlog
     waiting = "so many connections wait to be accepted (serverSocketBacklog)"
     rules = (
@@ -214,7 +214,7 @@ def _huge_pages(root: Path) -> Knob:
 
 def _scheduler(folder: Path, root: Path) -> Iterator[Knob]:
     """Of the disk of a folder; nothing where that is no disk of this machine (tmpfs, NFS ...)."""
-    queue = _queue(folder, root)
+    queue = disk_queue(folder, root)
     if queue is None:
         return
     text = _read(queue / "scheduler")
@@ -232,8 +232,9 @@ def _scheduler(folder: Path, root: Path) -> Iterator[Knob]:
     )
 
 
-def _queue(folder: Path, root: Path) -> Path | None:
-    """``queue`` of the disk, as ``/sys`` has it."""
+def disk_queue(folder: Path, root: Path) -> Path | None:
+    """``queue`` of the disk that a folder is on, or will be, as ``/sys`` has it. None: none of this
+    machine (tmpfs, NFS ...)."""
     there = folder.absolute()
     while not there.exists():
         there = there.parent
@@ -249,7 +250,8 @@ def _queue(folder: Path, root: Path) -> Path | None:
     return None
 
 
-def _memory_kib(root: Path) -> int:
+def memory_kib(root: Path) -> int:
+    """All of this machine's memory; 0: unknown."""
     found = re.search(r"^MemTotal:\s+(\d+) kB", _read(root / "proc" / "meminfo"), re.MULTILINE)
     return int(found[1]) if found else 0
 

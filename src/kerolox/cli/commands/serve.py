@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from kerolox.namesrv.config import NamesrvConfig
     from kerolox.role_settings import RoleSettings
 
+AUTO = "auto"
+
 LOOPBACK = "127.0.0.1"
 """What `up` listens on unless it is told otherwise."""
 
@@ -127,8 +129,39 @@ _advertise_option = click.option(
 )
 
 
+class _Brokers(click.ParamType[int | None]):
+    """How many brokers: a number, or None for ``auto``."""
+
+    name = "N"
+
+    def convert(
+        self, value: str | int, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | None:
+        """See click."""
+        from kerolox.cli.commands.several.plan import BROKERS_MAX
+
+        if value == AUTO:
+            return None
+        number: int = click.IntRange(1, BROKERS_MAX)(value, param, ctx)
+        return number
+
+
 @click.command(cls=Command)
 @_advertise_option
+@click.option(
+    "--brokers",
+    type=_Brokers(),
+    default=1,
+    metavar="N",
+    help="Run N brokers, each a process of its own; auto: as many as this machine has processors "
+    "for. Default: one, in this process.",
+)
+@click.option(
+    "--plan",
+    "plans_only",
+    is_flag=True,
+    help="Only say what the brokers would have, and share on this machine.",
+)
 @click.option("--port", type=_PORT, help="Port of the broker (listenPort, 10911).")
 @click.option("--namesrv-port", type=_PORT, help="Port of the name server (listenPort, 9876).")
 @click.option(
@@ -147,8 +180,14 @@ def up(
     namesrv_port: int | None,
     namesrv_file: Path | None,
     advertise: str | None,
+    brokers: int | None,
+    plans_only: bool,
 ) -> None:
     """Run a name server and a broker in one process.
+
+    With --brokers there are several: the second has the first one's name with -1, ports 10 further
+    on (gRPC: 1) and its store in the folder broker-1 of the first one's. One that ends is started
+    again.
 
     Only this machine reaches them, unless --host, or listenHost in the settings file, says
     otherwise. The name server listens on the broker's addresses, speaks TLS as it does and has its
@@ -156,6 +195,7 @@ def up(
     """
     from kerolox.broker.config import BrokerConfig
     from kerolox.cli.commands import starting
+    from kerolox.cli.commands.several.plan import warn_of_left_out
 
     given = {} if options.config_file is None else read_properties(options.config_file)
     broker_config = BrokerConfig.load_for_start(
@@ -167,9 +207,20 @@ def up(
         store_path_root_dir=options.data,
         log_level=options.log_level,
     )
+    wants_grpc = grpc_port is None and "grpcServerPort" not in given
+    if plans_only:
+        from kerolox.cli.commands.several.up import show_plan
+
+        show_plan(broker_config, brokers, wants_grpc=wants_grpc)
+        return
     namesrv_config = _namesrv_beside(broker_config, options, namesrv_port, namesrv_file)
     _use_log_level(broker_config, namesrv_config)
-    wants_grpc = grpc_port is None and "grpcServerPort" not in given
+    if brokers != 1:
+        from kerolox.cli.commands.several.up import up_several
+
+        up_several(namesrv_config, broker_config, options, brokers, wants_grpc=wants_grpc)
+        return
+    warn_of_left_out(broker_config.store_path_root_dir, 1)
     started = starting.up(namesrv_config, broker_config, wants_grpc=wants_grpc)
     starting.serve(started, options.ready_file)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kerolox.addresses import is_loopback, join_address, split_address
 from kerolox.cli.process import running as process
-from kerolox.cli.process.loop import run
+from kerolox.cli.process.loop import STOP_SECONDS_MAX, run
 from kerolox.cli.process.running import Started, running, say
 from kerolox.release import __version__
 from kerolox.text import printable
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from kerolox.broker.broker import Broker
     from kerolox.broker.config import BrokerConfig
     from kerolox.controller.config import ControllerConfig
-    from kerolox.controller.server import Controller
     from kerolox.namesrv.config import NamesrvConfig
     from kerolox.namesrv.server import NameServer
     from kerolox.role_settings import RoleSettings
@@ -54,9 +53,14 @@ NEVER = 1 << 30
 _log = logging.getLogger(__name__)
 
 
-def serve(started: AbstractAsyncContextManager[Started], ready_file: Path | None) -> None:
+def serve(
+    started: AbstractAsyncContextManager[Started],
+    ready_file: Path | None,
+    *,
+    stop_seconds_max: float = STOP_SECONDS_MAX,
+) -> None:
     """Run servers until a signal stops them. Errors: see ``process.running.serve``."""
-    run(process.serve(started, ready_file))
+    run(process.serve(started, ready_file, stop_seconds_max=stop_seconds_max))
 
 
 @asynccontextmanager
@@ -70,7 +74,7 @@ async def up(
 
     name_server = NameServer(namesrv_config)
     async with running(name_server):
-        address = _near_address(name_server)
+        address = near_address(name_server)
         # Only now is the port known when it was to be any free one. Nobody else can be there, so
         # that a certificate is enough that is for another name, or that the server has made.
         config = broker_config.overridden(namesrv_addr=address, tls_client_auth_server=False)
@@ -78,13 +82,11 @@ async def up(
             config = config.overridden(grpc_server_port=GRPC_PORT)
         server = Broker(config, may_lack_grpc=wants_grpc)
         async with running(server):
-            await _registered(server)
-            _print_namesrv(name_server)
-            _print_broker(server, config)
-            if server.why_no_grpc:
-                say(f"             no gRPC, for clients of RocketMQ 5: {server.why_no_grpc}")
-            _warn_of_strangers(name_server, server)
-            _collect_from_now_on()
+            await wait_until_registered(server)
+            say_all(namesrv_lines(name_server))
+            say_all(broker_lines(server, config))
+            warn_of_strangers(*name_server.listen_addresses, *server.listen_addresses)
+            collect_from_now_on()
             addresses = {"namesrv": address, "broker": server.address}
             yield Started(addresses, (name_server, server))
 
@@ -96,10 +98,10 @@ async def namesrv(config: NamesrvConfig) -> AsyncIterator[Started]:
 
     name_server = NameServer(config)
     async with running(name_server):
-        _print_namesrv(name_server)
-        _warn_of_strangers(name_server)
-        _collect_from_now_on()
-        yield Started({"namesrv": _near_address(name_server)}, (name_server,))
+        say_all(namesrv_lines(name_server))
+        warn_of_strangers(*name_server.listen_addresses)
+        collect_from_now_on()
+        yield Started({"namesrv": near_address(name_server)}, (name_server,))
 
 
 @asynccontextmanager
@@ -109,9 +111,9 @@ async def broker(config: BrokerConfig) -> AsyncIterator[Started]:
 
     server = Broker(config)
     async with running(server):
-        _print_broker(server, config)
-        _warn_of_strangers(server)
-        _collect_from_now_on()
+        say_all(broker_lines(server, config))
+        warn_of_strangers(*server.listen_addresses)
+        collect_from_now_on()
         yield Started({"broker": server.address}, (server,))
 
 
@@ -124,13 +126,13 @@ async def controller(config: ControllerConfig) -> AsyncIterator[Started]:
     async with running(server):
         say(f"controller   listens on {_shown(server.listen_addresses)}")
         say(f"             stores in {config.controller_store_path}")
-        _print_settings(config)
-        _warn_of_strangers(server)
-        _collect_from_now_on()
+        say_all(_settings_lines(config))
+        warn_of_strangers(*server.listen_addresses)
+        collect_from_now_on()
         yield Started({"controller": config.own_address}, (server,))
 
 
-def _collect_from_now_on() -> None:
+def collect_from_now_on() -> None:
     """Have the collector of Python go from here on, and leave alone what a start has made. What of
     it is garbage is freed before, when clients have had their first answers."""
     gc.enable()
@@ -152,22 +154,21 @@ def _collect_old() -> None:
     asyncio.get_running_loop().call_later(OLD_SECONDS, _collect_old)
 
 
-async def _registered(server: Broker) -> None:
+async def wait_until_registered(server: Broker) -> None:
     """Wait until clients can find the broker; what is said then tells whether they can."""
     if server.parts.peers.registration.reasons:
         await server.parts.peers.registration.now(timeout_seconds=REGISTERED_SECONDS_MAX)
 
 
-def _near_address(name_server: NameServer) -> str:
+def near_address(name_server: NameServer) -> str:
     """How this machine reaches it."""
     host, port = split_address(name_server.listen_addresses[0])
     near = {"0.0.0.0": LOOPBACK, "::": "::1"}.get(host, host)
     return join_address(near, port)
 
 
-def _warn_of_strangers(*servers: NameServer | Broker | Controller) -> None:
-    """Say so where others than this machine may do as they like."""
-    addresses = [address for server in servers for address in server.listen_addresses]
+def warn_of_strangers(*addresses: str) -> None:
+    """Say so where others than this machine may do as they like at the addresses of servers."""
     far = [address for address in addresses if not is_loopback(split_address(address)[0])]
     if far:
         _log.warning(
@@ -191,34 +192,46 @@ def _warn_of_nobody(server: Broker) -> None:
         )
 
 
-def _print_namesrv(name_server: NameServer) -> None:
-    say(f"name server  listens on {_shown(name_server.listen_addresses)}")
-    say(f"             stores in {name_server.config.kv_config_path.parent}")
-    _print_settings(name_server.config)
+def say_all(lines: Iterable[str]) -> None:
+    """Print lines for whoever started a server."""
+    for line in lines:
+        say(line)
 
 
-def _print_broker(server: Broker, config: BrokerConfig) -> None:
-    say(f"broker       listens on {_shown(server.listen_addresses)}")
+def namesrv_lines(name_server: NameServer) -> list[str]:
+    """What is said of a name server that answers."""
+    return [
+        f"name server  listens on {_shown(name_server.listen_addresses)}",
+        f"             stores in {name_server.config.kv_config_path.parent}",
+        *_settings_lines(name_server.config),
+    ]
+
+
+def broker_lines(server: Broker, config: BrokerConfig) -> list[str]:
+    """What is said of a broker that answers. What is to be minded is in the log, too."""
+    lines = [f"broker       listens on {_shown(server.listen_addresses)}"]
     if server.grpc_addresses:
-        say(f"             listens for gRPC on {_shown(server.grpc_addresses)}")
-    _print_registered(server)
-    say(f"             stores in {config.store_path_root_dir}")
-    say(f"             Kerolox {__version__}, kernel {server.parts.kernel.text}")
-    _print_settings(config)
+        lines.append(f"             listens for gRPC on {_shown(server.grpc_addresses)}")
+    lines += _registered_lines(server)
+    lines.append(f"             stores in {config.store_path_root_dir}")
+    lines.append(f"             Kerolox {__version__}, kernel {server.parts.kernel.text}")
+    lines += _settings_lines(config)
+    if server.why_no_grpc:
+        lines.append(f"             no gRPC, for clients of RocketMQ 5: {server.why_no_grpc}")
     _warn_of_nobody(server)
+    return lines
 
 
-def _print_registered(server: Broker) -> None:
+def _registered_lines(server: Broker) -> Iterator[str]:
     """Which name servers know the broker. What changes later is in the log."""
     registration = server.parts.peers.registration
     if registration.registered:
-        say(
-            f"             registered as {server.address} with {', '.join(registration.registered)}"
-        )
+        known = ", ".join(registration.registered)
+        yield f"             registered as {server.address} with {known}"
     for name_server, reason in registration.reasons.items():
-        say(f"             NOT registered with {name_server}, tried again: {reason}")
+        yield f"             NOT registered with {name_server}, tried again: {reason}"
     if not server.config.name_servers:
-        say("             registered nowhere: no name server is given (-n, namesrvAddr)")
+        yield "             registered nowhere: no name server is given (-n, namesrvAddr)"
 
 
 def _shown(addresses: tuple[str, ...]) -> str:
@@ -228,13 +241,13 @@ def _shown(addresses: tuple[str, ...]) -> str:
     return text
 
 
-def _print_settings(config: RoleSettings) -> None:
+def _settings_lines(config: RoleSettings) -> Iterator[str]:
     """Which file the settings are of: without -c, the one that requests have written."""
     source = config.source
     if source is None or not source.keys:
         return
     if source.path is not None:
-        say(f"             settings of {source.path}")
+        yield f"             settings of {source.path}"
     else:
         keys = printable(", ".join(source.keys))
-        say(f"             settings that requests changed, of {config.kept_file}: {keys}")
+        yield f"             settings that requests changed, of {config.kept_file}: {keys}"

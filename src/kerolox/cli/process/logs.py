@@ -79,15 +79,16 @@ _files: list[ReopenedFile] = []
 TEXT, JSON = "text", "json"
 """How a line is written."""
 
-_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_FORMAT = "%(asctime)s %(levelname)s {who}%(name)s: %(message)s"
 
 
 class LogFormatter(logging.Formatter):
     """One line per record, and one per line of its traceback; whatever the texts are, they make no
     further lines and hold nothing that a terminal obeys."""
 
-    def __init__(self) -> None:
-        super().__init__(_FORMAT)
+    def __init__(self, who: str = "") -> None:
+        """``who``: the process, where several write to one place."""
+        super().__init__(_FORMAT.format(who=f"[{who}] " if who else ""))
 
     def format(self, record: logging.LogRecord) -> str:
         """The record's lines. ``record.exc_text``, which others may have made, is not examined."""
@@ -109,7 +110,13 @@ def traceback_lines(error: BaseException) -> list[str]:
 class JsonFormatter(logging.Formatter):
     """One line of JSON per record, with members ``time`` (UTC, to the millisecond), ``level``,
     ``logger`` and ``message``; ``exception`` and ``stack`` where there is one, ``audit`` instead of
-    a message for audit lines (:mod:`kerolox.remoting.audit`)."""
+    a message for audit lines (:mod:`kerolox.remoting.audit`); ``broker`` where several write to
+    one place."""
+
+    def __init__(self, who: str = "") -> None:
+        """``who``: see :class:`LogFormatter`."""
+        super().__init__()
+        self._who = {"broker": who} if who else {}
 
     def format(self, record: logging.LogRecord) -> str:
         """The record's line. ``record.exc_text``, which others may have made, is not examined."""
@@ -118,6 +125,7 @@ class JsonFormatter(logging.Formatter):
             "time": when.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
+            **self._who,
         }
         if record.name == AUDIT_LOGGER:
             members["audit"] = json.loads(record.getMessage())
@@ -189,11 +197,14 @@ def _place(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def configure_logging(level: str, file: Path | None = None, *, form: str = TEXT) -> None:
+def configure_logging(
+    level: str, file: Path | None = None, *, form: str = TEXT, who: str = ""
+) -> None:
     """Log lines of that level and above go to a file, or to stderr, of each kind a few a second.
     What ends a thread, or the process, is shown the same way. Audit lines go with them; beside a
     log file they have one of their own (``broker.audit.log`` of ``broker.log``), whatever the
-    level. ``form``: ``text`` or ``json``. ConfigError: a file can't be opened.
+    level. ``form``: ``text`` or ``json``. ``who``: the broker, where several have one file.
+    ConfigError: a file can't be opened.
     """
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     if file is not None:
@@ -201,7 +212,7 @@ def configure_logging(level: str, file: Path | None = None, *, form: str = TEXT)
         if file.is_file():  # beside a pipe or a terminal there is no place for another one
             _log_audit_to(_opened(file.with_name(f"{file.stem}.audit{file.suffix}")))
     handler.addFilter(LogLimit(exempt=AUDIT_LOGGER))
-    handler.setFormatter(JsonFormatter() if form == JSON else LogFormatter())
+    handler.setFormatter(JsonFormatter(who) if form == JSON else LogFormatter(who))
     logging.basicConfig(handlers=[handler], level=level.upper())
     threading.excepthook = _log_ended_thread
     sys.excepthook = _show_uncaught

@@ -71,15 +71,18 @@ def raise_descriptor_limit() -> None:
         _log.warning("at most %d files and sockets can be open: %s", soft, error)
 
 
-def prepare_server(log_level: str, log_file: Path | None, log_format: str = TEXT) -> None:
-    """What a process does before it becomes a server.
+def prepare_server(
+    log_level: str, log_file: Path | None, log_format: str = TEXT, *, who: str = ""
+) -> None:
+    """What a process does before it becomes a server. ``who``: in its log lines, where several
+    write to one place.
 
     Raises:
         ConfigError: the log file can't be opened.
     """
     ignore_early_signals()
     make_files_private()
-    configure_logging(log_level, log_file, form=log_format)
+    configure_logging(log_level, log_file, form=log_format, who=who)
     raise_descriptor_limit()
 
 
@@ -91,12 +94,18 @@ class Started(NamedTuple):
     roles: tuple[Role, ...]
 
 
-async def serve(started: AbstractAsyncContextManager[Started], ready_file: Path | None) -> None:
+async def serve(
+    started: AbstractAsyncContextManager[Started],
+    ready_file: Path | None,
+    *,
+    stop_seconds_max: float = STOP_SECONDS_MAX,
+) -> None:
     """Start servers, say so, reload at each SIGHUP, wait for SIGTERM or SIGINT, stop them.
 
     Args:
         started: starts the servers on entry and stops them on exit.
         ready_file: written whole when the servers answer, removed when they stop.
+        stop_seconds_max: how long their stop may take.
 
     Raises:
         ConfigError: the ready file can't be written, or the servers did not stop in time.
@@ -107,7 +116,7 @@ async def serve(started: AbstractAsyncContextManager[Started], ready_file: Path 
         faulthandler.enable(log_stream())
     _remove(ready_file)
     with ServerSignals() as signals:
-        servers = await _started(started, signals.stopping)
+        servers = await _started(started, signals.stopping, stop_seconds_max)
         if servers is None:
             say("stopped before the start was done")
             return
@@ -122,7 +131,7 @@ async def serve(started: AbstractAsyncContextManager[Started], ready_file: Path 
         finally:
             await end_tasks(reloading)
             _remove(ready_file)
-            await _stop(started)
+            await _stop(started, stop_seconds_max)
 
 
 async def _reload_always(signals: ServerSignals, servers: Started) -> None:
@@ -146,7 +155,9 @@ def _status(servers: Started) -> str:
 
 
 async def _started(
-    started: AbstractAsyncContextManager[Started], stopping: asyncio.Event
+    started: AbstractAsyncContextManager[Started],
+    stopping: asyncio.Event,
+    stop_seconds_max: float,
 ) -> Started | None:
     """What the start gives; None when a signal came first. A start that fails or is cancelled
     releases all that it took."""
@@ -156,16 +167,16 @@ async def _started(
     signalled.cancel()
     if starting.done():
         return starting.result()
-    await end_tasks(starting, seconds_max=STOP_SECONDS_MAX)
+    await end_tasks(starting, seconds_max=stop_seconds_max)
     return None
 
 
-async def _stop(started: AbstractAsyncContextManager[Started]) -> None:
+async def _stop(started: AbstractAsyncContextManager[Started], seconds_max: float) -> None:
     try:
-        async with asyncio.timeout(STOP_SECONDS_MAX):
+        async with asyncio.timeout(seconds_max):
             await started.__aexit__(None, None, None)
     except TimeoutError:
-        raise KeroloxError(f"the servers did not stop within {STOP_SECONDS_MAX} s") from None
+        raise KeroloxError(f"the servers did not stop within {seconds_max:g} s") from None
 
 
 @asynccontextmanager

@@ -1,0 +1,1 @@
+"""``kerolox up --brokers N``: several brokers of one machine, each a process of its own."""
