@@ -140,3 +140,17 @@ def test_attributes_that_no_broker_takes_are_an_error_that_says_why(name_server:
     done = kerolox(*make, "message.type")
     assert done.returncode == 2
     assert "write NAME=VALUE, such as message.type=FIFO" in done.stderr
+
+
+def test_a_topic_is_described_with_what_its_window_of_keys_has(name_server: str) -> None:
+    at = ("-n", name_server)
+    kerolox("topic", "create", "Once", "--attribute", "dedup.window.ms=60000", *at)
+    described = kerolox("topic", "describe", "Once", *at).stdout
+    assert "broker-a: window of 1 min: 0 keys, 0 bytes, 0 messages not stored again\n" in described
+    as_json = json.loads(kerolox("topic", "describe", "Once", "-o", "json", *at).stdout)
+    assert as_json["dedupWindows"]["broker-a"] == {
+        **dict.fromkeys(("keys", "bytes", "ageMs", "keysCut", "answered"), 0),
+        "windowMs": 60_000,
+        "isKept": True,
+    }
+    kerolox("topic", "delete", "Once", "--yes", *at)

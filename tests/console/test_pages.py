@@ -431,3 +431,16 @@ async def test_a_group_is_made_to_consume_in_order_and_not_any_more(console: Con
     assert shown in (await admin.look("/group", name=group)).text
     await admin.act("/group/update", name=group, retries=2, was_orderly="1")
     assert shown not in (await admin.look("/group", name=group)).text
+
+
+async def test_a_page_of_a_topic_says_what_its_window_of_keys_has(
+    console: Console, topic_of_console: str
+) -> None:
+    await console.admin.update_topic(topic_of_console, attributes={"dedup.window.ms": "90000"})
+    for _ in range(2):
+        await console.admin.send_message(Message(topic_of_console, b"x"))
+    page = (await Visitor(console, "viewer").look("/topic", name=topic_of_console)).text
+    assert re.search(
+        r"window of 1 min 30 s: 2 keys, \d+ bytes, the oldest [^,]+ old, 0 messages not stored",
+        page,
+    )

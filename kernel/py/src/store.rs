@@ -296,7 +296,8 @@ impl Store {
     fn dedup_windows<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let windows = self.fast.dedup_windows();
         let window = |each: WindowStats| {
-            KEY_WINDOW.make(py, (each.topic, each.keys, each.oldest_ms, each.cut))
+            let WindowStats { topic, keys, oldest_ms, cut, bytes_taken } = each;
+            KEY_WINDOW.make(py, (topic, keys, oldest_ms, cut, bytes_taken))
         };
         windows.into_iter().map(window).collect()
     }

@@ -16,6 +16,9 @@ from kerolox.message import ITEM_END, NAME_END, PropertyKey, property_value
 KEY_BYTES_MAX = 64
 """A longer key is kept as a digest of as many bytes, and one more before them."""
 
+BYTES_PER_KEY = 250
+"""What one takes, measured with keys of 32 bytes."""
+
 EXPIRED_PER_KEY = 2
 EXPIRED_PER_COUNT = 65_536
 """Keys whose time is over that are forgotten for each new one, and by a call that counts them."""
@@ -252,5 +255,6 @@ class Windows:
             self._count -= len(window)
             window.expire(now_ms, EXPIRED_PER_COUNT)
             self._count += len(window)
-            found.append(KeyWindow(topic, window.keys, window.oldest_ms, window.cut))
+            taken = BYTES_PER_KEY * len(window)
+            found.append(KeyWindow(topic, window.keys, window.oldest_ms, window.cut, taken))
         return found

@@ -402,6 +402,7 @@ class BrokerExposition:
             labels,
         )
         keys = families.gauges("kerolox_dedup_keys", "Keys that are kept", labels)
+        taken = families.gauges("kerolox_dedup_bytes", "Memory that they take", labels)
         reach = families.gauges(
             "kerolox_dedup_window_seconds", "How old the oldest of them is", labels
         )
@@ -415,6 +416,7 @@ class BrokerExposition:
             of_it = (window.topic,)
             answered.add(of_it, self._parts.writing.duplicates.answered[window.topic])
             keys.add(of_it, window.keys)
+            taken.add(of_it, window.bytes_taken)
             age_ms = max(now_ms - window.oldest_ms, 0) if window.oldest_ms >= 0 else 0
             reach.add(of_it, age_ms / 1000)
             cut.add(of_it, window.cut)

@@ -38,7 +38,7 @@ _SEVERITIES: Mapping[Severity, str] = {
         popped-for-long pops-behind fifo-not-in-order retries-dropped timer-behind timer-ahead
         setting-without-effect setting-not-in-force setting-twice settings-contradict
         account-doubtful secret-readable check-failed grpc-unreachable grpc-clients-denied
-        dedup-window-cut
+        dedup-window-cut dedup-window-off
     """,
     Severity.NOTE: "not-looked-at no-name-server",
 }

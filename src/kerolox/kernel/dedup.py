@@ -21,6 +21,8 @@ class KeyWindow(NamedTuple):
     """Store time of the first one; -1: there are none."""
     cut: int
     """Keys that were forgotten before their time, since there were too many."""
+    bytes_taken: int
+    """Memory; the Python kernel counts what its keys take as a rule."""
 
 
 class DedupKernel(Protocol):

@@ -212,16 +212,16 @@ def _part(names: list[str], a: Listed) -> tuple[list[str], tuple[str, ...]]:
 
 async def topic(agent: Agent, a: OfTopic) -> Answer:
     """Queues with offsets, how much it holds, who consumes and produces."""
-    found, usage, of_groups, producers, kept = await topics.examined(agent, a.topic)
-    attributes = await agent.admin.topic_attributes(a.topic)
+    found = await topics.examined(agent, a.topic)
     return Answer(
         {
-            "topic": found.topic,
-            "attributes": attributes,
-            "retention": kept,
-            "usage": usage,
-            "groups": [{"group": name, "lag": lag} for name, lag in of_groups],
-            "producers": producers,
+            "topic": found.topic.topic,
+            "attributes": found.attributes,
+            "retention": found.kept,
+            "dedup_windows": found.windows,
+            "usage": found.usage,
+            "groups": [{"group": name, "lag": lag} for name, lag in found.groups],
+            "producers": found.producers,
             "queues": [
                 {
                     "queue": place_text(each.queue),
@@ -229,7 +229,7 @@ async def topic(agent: Agent, a: OfTopic) -> Answer:
                     "max_offset": each.max_offset,
                     "last_stored_ms": each.last_update_timestamp,
                 }
-                for each in found.queues
+                for each in found.topic.queues
             ],
         }
     )

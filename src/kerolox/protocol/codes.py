@@ -54,6 +54,10 @@ DEDUP_KEYS_CUT = "dedupKeysCut"
 """The same: topics whose windows of keys (``dedup.window.ms``) are shorter than they should be,
 with how many keys were forgotten before their time: ``topic:count``, joined by spaces."""
 
+DEDUP_WINDOWS_OFF = "dedupWindowsOff"
+"""The same: topics that have ``dedup.window.ms`` and no window, joined by spaces; some of them."""
+DEDUP_WINDOWS_OFF_MAX = 100
+
 VERSION_3_0_7, VERSION_3_1_8 = 28, 62
 """Oldest clients that can reset offsets, and that can be asked for their state."""
 

@@ -12,6 +12,7 @@ from kerolox.broker.broker import Broker
 from kerolox.message import encode_properties
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.extensions.duplicates import DedupWindow
 from kerolox.protocol.records import encode_batch
 from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.eventually import until
@@ -189,7 +190,7 @@ async def test_more_keys_than_the_limit_are_the_newest_ones_after_a_restart(
         for number in range(6):
             broker.parts.store.set_clock(now + number)
             await send(peer, str(number), number % 4)
-        ((_, keys, _, cut),) = broker.parts.store.dedup_windows()
+        ((_, keys, _, cut, _),) = broker.parts.store.dedup_windows()
         assert (keys, cut) == (3, 3)
     async with Broker(config, kernel=kernel) as broker:
         find = broker.parts.writing.duplicates.find
@@ -265,9 +266,43 @@ async def test_what_no_slave_has_is_no_success_for_the_second_send_either(
         assert answers[1].ext_fields["duplicate"] == "true"
 
 
-async def test_with_a_transient_pool_there_is_no_window(tmp_path: Path, kernel: str):
+async def test_with_a_transient_pool_there_is_no_window_and_operators_hear_of_it(
+    tmp_path: Path, kernel: str, caplog: pytest.LogCaptureFixture
+):
     config = small_config(tmp_path, transient_store_pool_enable=True)
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
-        await peer.create_topic("T", attributes=WINDOW)
+        for _ in range(2):
+            await peer.create_topic("T", attributes=WINDOW)
+        assert caplog.text.count("topic T has dedup.window.ms, and stores each message") == 1
         await send(peer, "k")
         assert "duplicate" not in await send(peer, "k")
+        answer = await peer.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+        assert fastjson.loads(answer.body)["table"]["dedupWindowsOff"] == "T"
+        answer = await peer.ask(RequestCode.GET_TOPIC_CONFIG, {"topic": "T"})
+        assert "dedupKeys" not in answer.ext_fields
+        await peer.create_topic("T", attributes="-dedup.window.ms")
+        answer = await peer.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+        assert "dedupWindowsOff" not in fastjson.loads(answer.body)["table"]
+
+
+async def test_a_pool_that_a_synchronous_flush_does_not_use_forbids_no_window(
+    tmp_path: Path, kernel: str
+):
+    config = small_config(tmp_path, transient_store_pool_enable=True, flush_disk_type="SYNC_FLUSH")
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T", attributes=WINDOW)
+        first = await send(peer, "k")
+        assert place(await send(peer, "k")) == place(first)
+
+
+async def test_the_settings_of_a_topic_come_with_what_its_window_has(
+    any_broker: Broker, any_peer: Peer
+):
+    await any_peer.create_topic("T", attributes=WINDOW)
+    for key in ("a", "b", "b"):
+        await send(any_peer, key)
+    answer = await any_peer.ask(RequestCode.GET_TOPIC_CONFIG, {"topic": "T"})
+    window = DedupWindow.decode(answer.ext_fields)
+    assert (window.dedup_keys, window.dedup_answered, window.dedup_keys_cut) == (2, 1, 0)
+    assert window.dedup_bytes > 0
+    assert 0 <= window.dedup_age_ms < 60_000

@@ -120,6 +120,7 @@ async def test_windows_of_keys_are_measured(served: Served) -> None:
     labels = (("topic", "Once"),)
     assert figures["kerolox_duplicates_answered_total", labels] == 1
     assert figures["kerolox_dedup_keys", labels] == 2
+    assert figures["kerolox_dedup_bytes", labels] > 0
     assert 0 <= figures["kerolox_dedup_window_seconds", labels] < 60
     assert figures["kerolox_dedup_keys_cut_total", labels] == 0
 

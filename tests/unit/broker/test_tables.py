@@ -29,6 +29,8 @@ pytestmark = pytest.mark.asyncio
 class RecordingStore:
     """Takes the pushes of the tables and remembers them."""
 
+    transient_buffers = -1
+
     def __init__(self) -> None:
         self.topics: dict[str, tuple[int, int, int, bool]] = {}
         self.groups: dict[str, tuple[bool, int]] = {}

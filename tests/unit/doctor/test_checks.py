@@ -200,6 +200,14 @@ def test_a_window_of_keys_that_is_cut_is_told() -> None:
     assert finding.what.endswith("of Orders, Paid")
 
 
+def test_windows_of_keys_that_a_transient_pool_forbids_are_told() -> None:
+    topics = " ".join(f"T{number}" for number in range(12))
+    ill = broker(runtime=replace(RUNTIME, values={"dedupWindowsOff": topics}))
+    [finding] = checked(snapshot_of(ill))
+    assert finding.code == "dedup-window-off"
+    assert finding.what.endswith("of " + ", ".join(topics.split()[:10]) + " and 2 more")
+
+
 @pytest.mark.parametrize(("ago_ms", "is_told"), [(1_000, True), (700_000, False)])
 def test_a_client_by_grpc_that_was_denied_lately_is_told(ago_ms: int, is_told: bool) -> None:
     values = {

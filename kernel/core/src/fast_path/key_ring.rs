@@ -147,6 +147,12 @@ impl KeyRing {
         self.ring.len() - self.taken_out
     }
 
+    /// Memory that it takes.
+    pub fn bytes_taken(&self) -> usize {
+        let buckets: usize = self.tables.iter().map(|table| table.buckets.len()).sum();
+        self.ring.capacity() * size_of::<Noted>() + buckets * size_of::<Bucket>()
+    }
+
     /// The oldest key.
     pub fn oldest(&self) -> Option<&Noted> {
         self.ring.front()

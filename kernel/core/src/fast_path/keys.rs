@@ -27,6 +27,8 @@ pub struct WindowStats {
     /// Store time of the oldest key; -1: there is none.
     pub oldest_ms: i64,
     pub cut: u64,
+    /// Memory.
+    pub bytes_taken: usize,
 }
 
 impl Tables {
@@ -184,6 +186,7 @@ impl FastPath {
                 keys: window.keys.present(),
                 oldest_ms: window.keys.oldest().map_or(-1, |oldest| oldest.store_timestamp),
                 cut: window.cut,
+                bytes_taken: window.keys.bytes_taken(),
             })
         });
         with_window.collect()

@@ -48,6 +48,8 @@ from kerolox.protocol.bodies import (
 )
 from kerolox.protocol.codes import (
     DEDUP_KEYS_CUT,
+    DEDUP_WINDOWS_OFF,
+    DEDUP_WINDOWS_OFF_MAX,
     DISK_FULL_MS,
     GRPC_DENIED,
     GRPC_DENIED_MS,
@@ -286,7 +288,8 @@ async def topic_config(broker: Context, header: TopicHeader, request: Request) -
         raise BrokerError(
             f"No topic in this broker. topic: {header.topic}", code=ResponseCode.TOPIC_NOT_EXIST
         )
-    return Reply(body=encode_body(topic))
+    window = broker.writing.duplicates.window_of(header.topic)
+    return Reply(fields=None if window is None else window.encode(), body=encode_body(topic))
 
 
 @router.on(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, EmptyHeader.decode)
@@ -439,6 +442,18 @@ async def update_broker_config(broker: Context, header: EmptyHeader, request: Re
     return Reply(remark=remark or None)
 
 
+def _dedup_values(broker: Context) -> dict[str, str]:
+    """Topics whose windows of keys are not what they should be."""
+    windows = broker.store.dedup_windows()
+    values = {
+        DEDUP_KEYS_CUT: " ".join(f"{each.topic}:{each.cut}" for each in windows if each.cut),
+        DEDUP_WINDOWS_OFF: " ".join(
+            sorted(broker.tables.topics.without_window)[:DEDUP_WINDOWS_OFF_MAX]
+        ),
+    }
+    return {name: value for name, value in values.items() if value}
+
+
 @router.on(RequestCode.GET_BROKER_RUNTIME_INFO, EmptyHeader.decode)
 async def runtime_info(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """The metrics that ``mqadmin clusterList`` and ``brokerStatus`` show."""
@@ -454,9 +469,7 @@ async def runtime_info(broker: Context, header: EmptyHeader, request: Request) -
         high = store.queue_bounds(SCHEDULE_TOPIC, level - 1)[1]
         values[f"scheduleMessageOffset_{level}"] = f"{offset},{high}"
     values |= _access_values(broker)
-    cut = [f"{each.topic}:{each.cut}" for each in store.dedup_windows() if each.cut]
-    if cut:
-        values[DEDUP_KEYS_CUT] = " ".join(cut)
+    values |= _dedup_values(broker)
     values[KEROLOX_VERSION] = __version__
     values[KEROLOX_KERNEL] = broker.kernel.text
     values["brokerVersionDesc"] = VERSION_TEXT

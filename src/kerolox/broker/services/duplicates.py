@@ -22,6 +22,7 @@ from kerolox.broker.tables.topics import TopicTable
 from kerolox.kernel.dedup import NO_RECORD
 from kerolox.message import PropertyKey
 from kerolox.protocol.attributes import DedupRule
+from kerolox.protocol.extensions.duplicates import DedupWindow
 from kerolox.protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from kerolox.protocol.records import decode_record
 
@@ -118,6 +119,22 @@ class Duplicates:
         deleted = properties.get(PropertyKey.TIMER_DELETES)
         if rule is not None and deleted is not None and not rule.by_keys:
             self._store.forget_key(topic, _deleted_key(topic, deleted.encode()))
+
+    def window_of(self, topic: str) -> DedupWindow | None:
+        """What there is of a topic's window; None: it has none."""
+        if self._topics.dedup_rule(topic) is None:
+            return None
+        for window in self._store.dedup_windows():
+            if window.topic == topic:
+                oldest_ms = window.oldest_ms if window.keys else -1
+                return DedupWindow(
+                    dedup_keys=window.keys,
+                    dedup_bytes=window.bytes_taken,
+                    dedup_age_ms=0 if oldest_ms < 0 else max(self._now_ms() - oldest_ms, 0),
+                    dedup_keys_cut=window.cut,
+                    dedup_answered=self.answered[topic],
+                )
+        return None
 
     # -- after a start ----------------------------------------------------------------------------
     async def rebuild(self) -> None:

@@ -115,6 +115,9 @@ class TopicTable:
         self.version = DataVersion(counter=0, timestamp=now_ms())
         self._filtered: set[str] = set()
         """Topics whose messages get bit maps, which only the slow path can calculate."""
+        self.without_window: set[str] = set()
+        """Topics with ``dedup.window.ms`` that have no window: the store has a transient pool, and
+        what waits there can't be read."""
         self._timer_rule = (0, 0, "")
         self._on_change = on_change
         self.on_deleted: Callable[[str], object] = lambda topic: None
@@ -280,13 +283,11 @@ class TopicTable:
             self.put(new)
 
     def dedup_rule(self, topic: str) -> DedupRule | None:
-        """What a topic does against messages that come twice; None: nothing. Nor does any where
-        the store has a transient pool: what waits there can't be read."""
+        """What a topic does against messages that come twice; None: nothing."""
         known = self._topics.get(topic)
-        if known is None or known.attributes is None:
+        if known is None or known.attributes is None or topic in self.without_window:
             return None
-        has_pool = self._settings.current.transient_store_pool_enable
-        return None if has_pool else dedup_rule(known.attributes)
+        return dedup_rule(known.attributes)
 
     def is_durable(self, topic: str) -> bool:
         """A crash would not forget the topic; until then its sends are slow and wait."""
@@ -361,6 +362,7 @@ class TopicTable:
     def delete(self, topic: str) -> bool:
         """Take a topic out; its files stay. False: there was none."""
         self._not_durable.discard(topic)
+        self.without_window.discard(topic)
         old = self._topics.pop(topic, None)
         if old is None:
             return False
@@ -441,12 +443,25 @@ class TopicTable:
             normal=is_fast and TopicMessageType.NORMAL in taken,
             fifo=is_fast and TopicMessageType.FIFO in taken,
         )
-        rule = self.dedup_rule(name) or NO_DEDUP
-        self._store.set_dedup(name, rule.window_ms, rule.by_keys)
+        self._push_dedup(topic)
         if name == HALF_TOPIC:
             self.push_halves()
         if name == TIMER_TOPIC:
             self.push_timer()
+
+    def _push_dedup(self, topic: TopicConfig) -> None:
+        name = topic.topic_name
+        if dedup_rule(topic.attributes) is None or self._store.transient_buffers < 0:
+            self.without_window.discard(name)
+        elif name not in self.without_window:
+            self.without_window.add(name)
+            _log.warning(
+                "topic %s has dedup.window.ms, and stores each message that comes again: with "
+                "transientStorePoolEnable=true there are no windows; set it to false",
+                name,
+            )
+        rule = self.dedup_rule(name) or NO_DEDUP
+        self._store.set_dedup(name, rule.window_ms, rule.by_keys)
 
     def push_halves(self) -> None:
         """Say whether half messages may be fast: the topic that has them must be there."""

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kerolox.admin import Admin, GroupProgress, GroupState, TopicChange, TopicDescription
+    from kerolox.admin.duplicates import TopicWindow
     from kerolox.admin.retention import TopicRetention
     from kerolox.protocol.bodies import TopicConfig
 
@@ -186,20 +187,14 @@ class _Described(NamedTuple):
 @name_server_option
 def describe_command(name: str, output: str, name_server: str) -> None:
     """Print the brokers and queues of a topic with their offsets, and who consumes it."""
-    (description, groups), states, attributes, kept = on_cluster(
+    (description, groups), states, attributes, kept, windows = on_cluster(
         name_server, lambda admin: _describe_with_states(admin, name)
     )
     if not is_text(output):
         document = _as_json(description, _group_rows(groups, states))
         document["attributes"] = attributes
-        document["retention"] = {
-            each.broker: {
-                "fileReservedTime": each.hours,
-                "reserveTime": each.wanted,
-                "oldestTimestamp": each.oldest_ms,
-            }
-            for each in kept
-        }
+        document["retention"] = {each.broker: _retention_as_json(each) for each in kept}
+        document["dedupWindows"] = {each.broker: _window_as_json(each) for each in windows}
         show_row(document, columns_of(document), output)
         return
     print_line(f"topic {name}")
@@ -213,6 +208,8 @@ def describe_command(name: str, output: str, name_server: str) -> None:
     for each in kept:
         oldest = f", oldest message {time_text(each.oldest_ms)}" if each.oldest_ms else ""
         print_line(f"  {each.broker}: kept {each.text}{oldest}")
+    for window in windows:
+        print_line(f"  {window.broker}: {window.text}")
     for broker in description.route.brokers:
         for broker_id, address in broker.addresses.items():
             role = "master" if broker_id == 0 else f"slave {broker_id}"
@@ -246,19 +243,48 @@ async def _describe(admin: Admin, name: str) -> _Described:
     return _Described(description, {group: found.get(group) for group in groups})
 
 
-async def _describe_with_states(
-    admin: Admin, name: str
-) -> tuple[_Described, dict[str, GroupState], dict[str, dict[str, str]], list[TopicRetention]]:
-    """What a topic is, whether groups get messages (nothing of that where brokers don't say), its
-    attributes by broker, and how long it is kept there."""
+def _retention_as_json(kept: TopicRetention) -> dict[str, object]:
+    return {
+        "fileReservedTime": kept.hours,
+        "reserveTime": kept.wanted,
+        "oldestTimestamp": kept.oldest_ms,
+    }
+
+
+def _window_as_json(window: TopicWindow) -> dict[str, object]:
+    return {
+        "windowMs": window.window_ms,
+        "isKept": window.is_kept,
+        "keys": window.keys,
+        "bytes": window.bytes_taken,
+        "ageMs": window.age_ms,
+        "keysCut": window.cut,
+        "answered": window.answered,
+    }
+
+
+class _DescribedWithStates(NamedTuple):
+    described: _Described
+    states: dict[str, GroupState]
+    """Whether groups get messages; empty where brokers don't say."""
+    attributes: dict[str, dict[str, str]]
+    """By broker."""
+    kept: list[TopicRetention]
+    windows: list[TopicWindow]
+
+
+async def _describe_with_states(admin: Admin, name: str) -> _DescribedWithStates:
+    """All that brokers say of a topic."""
     from kerolox.admin.consumers.groups import group_states_told
+    from kerolox.admin.duplicates import topic_windows
     from kerolox.admin.retention import topic_retentions
 
     described = await _describe(admin, name)
     states, _ = await group_states_told(admin, internal=True)
     attributes = await admin.topic_attributes(name)
     kept = await topic_retentions(admin, described.description, attributes)
-    return described, states, attributes, kept
+    windows = await topic_windows(admin, described.description.route, name, attributes)
+    return _DescribedWithStates(described, states, attributes, kept, windows)
 
 
 def attributes_text(attributes: Mapping[str, str] | None) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import NamedTuple
 
 from starlette.responses import Response
 
 from kerolox.admin import ProducerInfo, TopicConfig, TopicDescription, TopicUsage, is_internal_topic
 from kerolox.admin.asking import answers_of
+from kerolox.admin.duplicates import TopicWindow, topic_windows
 from kerolox.admin.retention import TopicRetention, topic_retentions
 from kerolox.client.core.routes import MASTER_ID
 from kerolox.console.acting import ActionResult, Actor
@@ -118,17 +120,17 @@ def _usage_value(usage: TopicUsage, column: str) -> float | None:
 async def described(visit: Visit) -> Response:
     """One topic: queues with their offsets, groups with their lag."""
     name = visit.needed("name")
-    found, usage, groups, producers, kept = await visit.shared(
-        ("topic", name), lambda: examined(visit, name)
-    )
+    found = await visit.shared(("topic", name), lambda: examined(visit, name))
+    groups = found.groups
     return visit.page(
         "topic.html",
-        topic=found,
-        queues=slice_of(found.queues, visit.number("page", 1, 1)),
-        usage=usage,
+        topic=found.topic,
+        queues=slice_of(found.topic.queues, visit.number("page", 1, 1)),
+        usage=found.usage,
         groups=groups,
-        producers=producers,
-        kept=kept,
+        producers=found.producers,
+        kept=found.kept,
+        windows=found.windows,
         producers_max=PRODUCERS_SHOWN_MAX,
         states=await visit.console.cluster.group_states(internal=True) if groups else {},
         permissions=PERMISSIONS,
@@ -139,17 +141,23 @@ async def described(visit: Visit) -> Response:
     )
 
 
-async def examined(
-    visit: Actor, name: str
-) -> tuple[
-    TopicDescription,
-    TopicUsage,
-    list[tuple[str, int | None]],
-    list[ProducerInfo],
-    list[TopicRetention],
-]:
-    """A topic with what it holds, who consumes it, the producers of its brokers, and how long they
-    keep it."""
+class Examined(NamedTuple):
+    """All that a page shows of a topic."""
+
+    topic: TopicDescription
+    usage: TopicUsage
+    groups: list[tuple[str, int | None]]
+    """Who consumes it, with the lag."""
+    producers: list[ProducerInfo]
+    """Those of its brokers."""
+    attributes: dict[str, dict[str, str]]
+    """By broker."""
+    kept: list[TopicRetention]
+    windows: list[TopicWindow]
+
+
+async def examined(visit: Actor, name: str) -> Examined:
+    """A topic with all that brokers say of it."""
     found = await visit.admin.describe_topic(name)
     masters = (each.addresses.get(MASTER_ID) for each in found.route.brokers)
     usage, groups, (told, _) = await asyncio.gather(
@@ -161,7 +169,8 @@ async def examined(
     producers = {(each.group, each.client_id): each for some in told.values() for each in some}
     attributes = await visit.admin.topic_attributes(name)
     kept = await topic_retentions(visit.admin, found, attributes)
-    return found, usage, groups, sorted(producers.values()), kept
+    windows = await topic_windows(visit.admin, found.route, name, attributes)
+    return Examined(found, usage, groups, sorted(producers.values()), attributes, kept, windows)
 
 
 async def send(visit: Actor) -> ActionResult:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from kerolox.admin import BrokerRuntime
 from kerolox.doctor.facts import BrokerFacts, ClusterSnapshot
 from kerolox.doctor.findings import Finding
-from kerolox.protocol.codes import DEDUP_KEYS_CUT, GRPC_DENIED, GRPC_DENIED_MS
+from kerolox.protocol.codes import DEDUP_KEYS_CUT, DEDUP_WINDOWS_OFF, GRPC_DENIED, GRPC_DENIED_MS
 from kerolox.text import counted, duration_text
 
 CLOCK_OFF_MS = 5_000
@@ -17,6 +17,9 @@ CLOCK_OFF_MS = 5_000
 
 TIMER_OFF_MS = 10_000
 """A timer may be off its clock by so much: a step, a flush, and what a busy machine adds."""
+
+TOPICS_NAMED_MAX = 10
+"""Topics that one finding names."""
 
 DENIED_MS_MAX = 600_000
 """A denial that is older may be over."""
@@ -130,11 +133,21 @@ def check_grpc(snapshot: ClusterSnapshot) -> Iterator[Finding]:
 
 
 def check_dedup(snapshot: ClusterSnapshot) -> Iterator[Finding]:
-    """Windows of keys that are shorter than their topics want."""
+    """Windows of keys that are shorter than their topics want, or not there."""
     for each in snapshot.brokers:
-        cut = "" if each.runtime is None else each.runtime.values.get(DEDUP_KEYS_CUT, "")
+        values = {} if each.runtime is None else each.runtime.values
+        off = values.get(DEDUP_WINDOWS_OFF, "").split()
+        if off:
+            yield Finding(
+                "dedup-window-off",
+                each.node.address,
+                "with transientStorePoolEnable=true there are no windows, so messages that come"
+                f" again are stored again though dedup.window.ms is set: of {_some(off)}",
+                "set transientStorePoolEnable=false and start the broker anew",
+            )
+        cut = values.get(DEDUP_KEYS_CUT, "")
         if cut:
-            topics = ", ".join(part.partition(":")[0] for part in cut.split())
+            topics = _some([part.partition(":")[0] for part in cut.split()])
             yield Finding(
                 "dedup-window-cut",
                 each.node.address,
@@ -142,6 +155,12 @@ def check_dedup(snapshot: ClusterSnapshot) -> Iterator[Finding]:
                 f" {topics}",
                 "raise dedupMaxKeys, or give the topics shorter windows",
             )
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - TOPICS_NAMED_MAX
+    text = ", ".join(names[:TOPICS_NAMED_MAX])
+    return f"{text} and {more} more" if more > 0 else text
 
 
 def check_timers(snapshot: ClusterSnapshot) -> Iterator[Finding]:
