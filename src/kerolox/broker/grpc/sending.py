@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from kerolox.broker.context import Context
 from kerolox.broker.grpc import checks
@@ -21,7 +21,7 @@ from kerolox.broker.grpc.clients import HalfPlace, half_of
 from kerolox.broker.grpc.elsewhere import OtherBrokers
 from kerolox.broker.grpc.records import GZIP_START, stored_body, stored_properties, type_of
 from kerolox.broker.grpc.routes import known_topic, types_of, unknown_topic
-from kerolox.message import MessageId, encode_properties, java_hash
+from kerolox.message import MessageId, PropertyKey, encode_properties, java_hash
 from kerolox.protocol.bodies import TopicConfig
 from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
@@ -137,7 +137,7 @@ async def _sent(
             raise error_of(answer)
     except AnswerError as error:
         return pb.SendResultEntry(status=error.status)
-    return _entry(broker.config.broker_name, message, answer)
+    return _entry(broker, message, answer)
 
 
 async def _body(message: pb.Message, inflating: asyncio.Semaphore) -> tuple[bytes, int]:
@@ -148,7 +148,7 @@ async def _body(message: pb.Message, inflating: asyncio.Semaphore) -> tuple[byte
     return stored_body(message)
 
 
-def _entry(broker_name: str, message: pb.Message, answer: RemotingCommand) -> pb.SendResultEntry:
+def _entry(broker: Context, message: pb.Message, answer: RemotingCommand) -> pb.SendResultEntry:
     system, fields = message.system_properties, answer.ext_fields
     is_stored = answer.code == ResponseCode.SUCCESS
     entry = pb.SendResultEntry(
@@ -157,14 +157,23 @@ def _entry(broker_name: str, message: pb.Message, answer: RemotingCommand) -> pb
         offset=int(fields[OFFSET_FIELD]),
     )
     if system.message_type == pb.TRANSACTION:
-        physical = MessageId.parse(fields["msgId"]).physical_offset
-        entry.transaction_id = HalfPlace(physical, entry.offset, broker_name).transaction_id
-    if fields.get(DUPLICATE_FIELD) and is_stored:
-        entry.status.message = "duplicate: the topic had a message with this key, at this offset"
+        place = HalfPlace(_physical_offset(fields), entry.offset, broker.config.broker_name)
+        entry.transaction_id = place.transaction_id
+    if fields.get(DUPLICATE_FIELD):
+        # Where KEYS count the message that is there may have another id.
+        first = broker.writing.duplicates.first_at(_physical_offset(fields))
+        if first is not None:
+            entry.message_id = first.properties.get(PropertyKey.UNIQUE_KEY, system.message_id)
+        if is_stored:
+            entry.status.message = "duplicate: the topic had a message with this key"
     handle = fields.get(RECALL_HANDLE_FIELD)
     if handle:
         entry.recall_handle = handle
     return entry
+
+
+def _physical_offset(fields: Mapping[str, str]) -> int:
+    return MessageId.parse(fields["msgId"]).physical_offset
 
 
 def _queue(topic: TopicConfig, message_group: str) -> int:
