@@ -137,10 +137,47 @@ async def test_a_message_that_waits_counts_from_when_it_was_sent(
         assert place(second) == place(first)
         assert second.get("recallHandle") == first.get("recallHandle")
         assert second["duplicate"] == "true"
-    recall = {"topic": "T", "recallHandle": first["recallHandle"], "producerGroup": "p"}
-    answer = await any_peer.ask(RequestCode.RECALL_MESSAGE, recall)
+
+
+async def take_back(peer: Peer, sent: dict[str, str]) -> None:
+    fields = {"topic": "T", "recallHandle": sent["recallHandle"], "producerGroup": "p"}
+    answer = await peer.ask(RequestCode.RECALL_MESSAGE, fields)
     assert answer.code == ResponseCode.SUCCESS, answer.remark
-    assert "duplicate" not in await send(any_peer, "k1")
+
+
+@pytest.mark.parametrize("more", [{}, {"KEYS": "order-1"}], ids=["UNIQ_KEY", "KEYS"])
+async def test_the_key_of_a_message_that_is_taken_back_may_be_sent_again(
+    tmp_path: Path, kernel: str, more: dict[str, str]
+):
+    config = small_config(tmp_path)
+    attributes = f"{WINDOW},+dedup.key=KEYS" if more else WINDOW
+    soon, later = {"TIMER_DELAY_SEC": "3600", **more}, {"TIMER_DELAY_SEC": "3700", **more}
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T", attributes=attributes)
+        first = await send(peer, "k", properties=soon)
+        assert (await send(peer, "k", properties=soon))["duplicate"] == "true"
+        await until(lambda: broker.parts.store.stats()["index_pending"] == 0)
+        await take_back(peer, first)
+        assert broker.parts.store.dedup_windows()[0].keys == 0
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        second = await send(peer, "k" if not more else "other", properties=later)
+        assert "duplicate" not in second
+        assert place(await send(peer, "k", properties=later)) == place(second)
+
+
+async def test_a_command_frees_no_key_that_another_message_has_by_now(tmp_path: Path, kernel: str):
+    config = small_config(tmp_path)
+    sent = {"TIMER_DELAY_SEC": "3600", "KEYS": "order-1"}
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T", attributes=f"{WINDOW},+dedup.key=KEYS")
+        first = await send(peer, "k", properties=sent)
+        await take_back(peer, first)
+        second = await send(peer, "other", properties=sent)
+        again = {**sent, "TIMER_DEL_UNIQKEY": "T+k"}
+        await send(peer, "command", properties=again)
+        assert place(await send(peer, "third", properties=sent)) == place(second)
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        assert place(await send(peer, "third", properties=sent)) == place(second)
 
 
 async def test_a_deleted_topic_takes_its_keys_with_it(any_broker: Broker, any_peer: Peer):
@@ -167,9 +204,8 @@ async def test_a_restart_reads_the_keys_of_the_window_and_no_others(tmp_path: Pa
         timed = await send(peer, "timed", 2, properties={"TIMER_DELAY_SEC": "3600"})
         places["timed"] = place(timed)
         back = await send(peer, "back", properties={"TIMER_DELAY_SEC": "3601"})
-        recall = {"topic": "T", "recallHandle": back["recallHandle"], "producerGroup": "p"}
         await until(lambda: broker.parts.store.stats()["index_pending"] == 0)
-        await peer.ask(RequestCode.RECALL_MESSAGE, recall)
+        await take_back(peer, back)
         half = await prepare(peer, "open")
         assert half.code == ResponseCode.SUCCESS
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:

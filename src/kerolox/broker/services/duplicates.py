@@ -18,9 +18,10 @@ from typing import NamedTuple
 
 from kerolox.broker.base import Base
 from kerolox.broker.config import BrokerConfig
+from kerolox.broker.services.keyed_records import records_of_key
 from kerolox.broker.tables.topics import TopicTable
 from kerolox.kernel.dedup import NO_RECORD
-from kerolox.message import PropertyKey
+from kerolox.message import PropertyKey, decode_properties
 from kerolox.protocol.attributes import DedupRule
 from kerolox.protocol.extensions.duplicates import DedupWindow
 from kerolox.protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC
@@ -36,10 +37,12 @@ _REAL_TOPIC = PropertyKey.REAL_TOPIC.encode()
 _PREPARED = PropertyKey.TRANSACTION_PREPARED.encode()
 _DELETES = PropertyKey.TIMER_DELETES.encode()
 _ROLLED = PropertyKey.TIMER_ROLL_TIMES.encode()
+_UNIQUE = PropertyKey.UNIQUE_KEY.encode()
 
 _Queue = tuple[str, int]
-_Found = tuple[int, bytes, bool]
-"""Place in the log, key, and whether a command deletes the message of that key."""
+_Found = tuple[int, bytes, bytes, bytes]
+"""Place in the log, key, ``UNIQ_KEY`` of a message that waits, and that of the one that a command
+deletes, as it names it; each empty where there is none."""
 
 _log = logging.getLogger(__name__)
 
@@ -114,11 +117,27 @@ class Duplicates:
 
     def taken_back(self, topic: str, properties: dict[str, str]) -> None:
         """A command to delete a message that waits for its moment was stored: its key is new again.
-        Where KEYS count, the command does not say which they were, and the key stays."""
+        Where KEYS count, the command does not say which they were: the message does, which the
+        index finds. Without an index (``messageIndexEnable``) the key stays."""
         rule = self._topics.dedup_rule(topic)
         deleted = properties.get(PropertyKey.TIMER_DELETES)
-        if rule is not None and deleted is not None and not rule.by_keys:
-            self._store.forget_key(topic, _deleted_key(topic, deleted.encode()))
+        if rule is None or deleted is None:
+            return
+        unique_key = _deleted_key(topic, deleted.encode())
+        if not rule.by_keys:
+            self._store.forget_key(topic, unique_key)
+            return
+        name = str(unique_key, errors="replace")
+        for each in records_of_key(self._store, TIMER_TOPIC, name):
+            waiting = decode_properties(str(each.properties, errors="replace"))
+            if waiting.get(PropertyKey.REAL_TOPIC) == topic:
+                keys = waiting.get(PropertyKey.KEYS, "").encode()
+                self._forget_first(topic, keys, each.physical_offset)
+
+    def _forget_first(self, topic: str, key: bytes, physical_offset: int) -> None:
+        """Take a key out if its first message is that one."""
+        if key and self._store.find_key(topic, key) == physical_offset:
+            self._store.forget_key(topic, key)
 
     def window_of(self, topic: str) -> DedupWindow | None:
         """What there is of a topic's window; None: it has none."""
@@ -168,9 +187,10 @@ class Duplicates:
                 for queue, entries in ranges.items()
             )
         )
+        by_unique_key: dict[bytes, tuple[bytes, int]] = {}
         total = 0
         while some := list(islice(merged, ENTRIES_PER_SLICE)):
-            self._take(topic, some, is_unique=not rule.by_keys)
+            self._take(topic, some, by_unique_key if rule.by_keys else None)
             total += len(some)
             await asyncio.sleep(0)
         if total:
@@ -215,33 +235,46 @@ class Duplicates:
     ) -> Iterator[_Found]:
         """Keys of the messages of a queue that are for a topic, with their places."""
         is_own = queue[0] == topic
-        names = (name, _REAL_TOPIC, _PREPARED, _DELETES, _ROLLED)
+        names = (name, _REAL_TOPIC, _PREPARED, _DELETES, _ROLLED, _UNIQUE)
         wanted = topic.encode()
         for low in range(entries.start, entries.stop, count):
             some = min(count, entries.stop - low)
             for _, offset, _, values in self._store.queue_properties(*queue, low, some, names):
                 if values is None:
                     continue
-                key, real, prepared, deletes, rolled = values
+                key, real, prepared, deletes, rolled, unique = values
                 if is_own:
                     # What waited counts from when it was sent, and is not new when it comes.
                     is_counted = real is None or prepared is not None
                 else:
                     is_counted = real == wanted and rolled is None
                 if is_counted and deletes is not None:
-                    yield offset, deletes, True
+                    yield offset, b"", b"", deletes
                 elif is_counted and key is not None:
-                    yield offset, key, False
+                    yield offset, key, b"" if is_own else unique or b"", b""
 
-    def _take(self, topic: str, found: Sequence[_Found], *, is_unique: bool) -> None:
+    def _take(
+        self,
+        topic: str,
+        found: Sequence[_Found],
+        waiting: dict[bytes, tuple[bytes, int]] | None,
+    ) -> None:
+        """``waiting``: key and place of what waits by its ``UNIQ_KEY``, which is added to; None:
+        that is the key itself."""
         keys: list[tuple[bytes, int]] = []
-        for offset, text, is_deleted in found:
-            if not is_deleted:
-                keys.append((text, offset))
-            elif is_unique:
-                self._store.note_keys(topic, keys)
-                keys = []
-                self._store.forget_key(topic, _deleted_key(topic, text))
+        for offset, key, unique, deletes in found:
+            if not deletes:
+                keys.append((key, offset))
+                if waiting is not None and unique:
+                    waiting[unique] = key, offset
+                continue
+            self._store.note_keys(topic, keys)
+            keys = []
+            deleted = _deleted_key(topic, deletes)
+            if waiting is None:
+                self._store.forget_key(topic, deleted)
+            elif deleted in waiting:
+                self._forget_first(topic, *waiting.pop(deleted))
         self._store.note_keys(topic, keys)
 
 
