@@ -26,7 +26,7 @@ from kerolox.kernel import append, dedup, held_pulls, metrics, read, tables
 from kerolox.kernel import pops as kernel_pops
 from kerolox.kernel.delay_levels import DEFAULT_DELAY_LEVELS
 from kerolox.message import ITEM_END, NAME_END, PropertyKey
-from kerolox.protocol import codes, compression, names, pop, records
+from kerolox.protocol import codes, compression, names, pop_names, records
 from kerolox.protocol.codes import (
     LanguageCode,
     Perm,
@@ -185,9 +185,9 @@ def of_pops() -> Iterator[tuple[str, str, str]]:
     """The constants of pops."""
     yield "LENT_QUEUES_MAX", "usize", grouped(kernel_pops.LENT_QUEUES_MAX)
     yield "POP_BYTES_MAX", "usize", grouped(kernel_pops.POP_BYTES_MAX)
-    yield "POP_MESSAGES_MAX", "u32", grouped(pop.POP_MESSAGES_MAX)
-    yield "POLL_GRACE_MS", "i64", grouped(pop.POLL_GRACE_MS)
-    yield "INVISIBLE_MS_MAX", "i64", grouped(pop.INVISIBLE_MS_MAX)
+    yield "POP_MESSAGES_MAX", "u32", grouped(pop_names.POP_MESSAGES_MAX)
+    yield "POLL_GRACE_MS", "i64", grouped(pop_names.POLL_GRACE_MS)
+    yield "INVISIBLE_MS_MAX", "i64", grouped(pop_names.INVISIBLE_MS_MAX)
 
 
 def of_halves() -> Iterator[tuple[str, str, str]]:

@@ -11,8 +11,9 @@ import pytest
 from kerolox.broker.config import BrokerConfig
 from kerolox.cli.commands.several.brokers import RESTART_SECONDS, BrokerProcess
 from kerolox.cli.commands.several.channel import Report, Task
+from kerolox.cli.commands.several.folders import folders_there, warn_of_left_out
 from kerolox.cli.commands.several.machine import brokers_wanted, plan_lines, processors
-from kerolox.cli.commands.several.plan import folders_there, plan_brokers, warn_of_left_out
+from kerolox.cli.commands.several.plan import plan_brokers
 from kerolox.errors import ConfigError, KeroloxError
 
 

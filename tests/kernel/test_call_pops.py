@@ -18,7 +18,8 @@ from kerolox.kernel.http2 import Http2Error
 from kerolox.message import ITEM_END, NAME_END
 from kerolox.protocol.codes import BORN_HOST_V6, MessageSysFlag
 from kerolox.protocol.grpc import messages as pb
-from kerolox.protocol.pop import PopReceipt, TopicKind
+from kerolox.protocol.pop import PopReceipt
+from kerolox.protocol.pop_names import TopicKind
 from kerolox.protocol.records import decode_records
 from kerolox.remoting.grpc.wire import OK_TRAILERS, MessageReader, with_prefix
 from kerolox.remoting.http2.frames import (

@@ -9,15 +9,14 @@ from kerolox.broker.pop.snapshot import PopSnapshot, StoredQueue, restore, take
 from kerolox.broker.pop.state import PopState
 from kerolox.message import MessageExt, PropertyKey, encode_properties, tags_code
 from kerolox.protocol.pop import (
-    POP_MESSAGES_MAX,
     PoppedBatch,
     PopReceipt,
-    TopicKind,
     batches_from_texts,
     msg_offset_info,
     popped_record,
     start_offset_info,
 )
+from kerolox.protocol.pop_names import POP_MESSAGES_MAX, TopicKind
 from kerolox.protocol.records import decode_records
 from tests.support.stores.bench import Bench
 

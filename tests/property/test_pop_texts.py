@@ -16,12 +16,12 @@ from kerolox.protocol.pop import (
     PoppedBatch,
     PopReceipt,
     PopTextError,
-    TopicKind,
     batches_from_texts,
     msg_offset_info,
     order_count_info,
     start_offset_info,
 )
+from kerolox.protocol.pop_names import TopicKind
 
 longs = st.integers(0, (1 << 63) - 1)
 ints = st.integers(0, (1 << 31) - 1)

@@ -13,7 +13,7 @@ from kerolox.client.aio.settings import ClientSettings
 from kerolox.errors import KeroloxError, TopicExistsError, TopicRouteNotFoundError
 from kerolox.namesrv.server import NameServer
 from kerolox.protocol.codes import MASTER_ID
-from kerolox.protocol.pop import pop_retry_topic
+from kerolox.protocol.pop_names import pop_retry_topic
 from tests.simulation.cluster import BROKER_PORT, DiedError
 from tests.simulation.history import PROMOTED, Event, Narrowed, Reset, Rewind
 from tests.simulation.scenario import ONCE

@@ -13,7 +13,7 @@ import kerolox.client.core.consuming.ordered.locks
 import kerolox.remoting.limits.memory_limiter
 from kerolox.broker.grpc import checks, receiving
 from kerolox.broker.timer_settings import TimerKeys
-from kerolox.protocol.pop import PopInitMode
+from kerolox.protocol.pop_names import PopInitMode
 from tests.simulation.patches import Patches
 
 LOOK_SECONDS = 0.2

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from kerolox.broker.broker import Broker
 from kerolox.broker.context import Context
 from kerolox.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
-from kerolox.protocol.pop import pop_retry_topic
+from kerolox.protocol.pop_names import pop_retry_topic
 from tests.simulation.scenario import GroupPlan
 
 

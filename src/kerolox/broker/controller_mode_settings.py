@@ -8,14 +8,14 @@ from dataclasses import field
 from kerolox.addresses import split_address
 from kerolox.broker.ha_settings import HaSettings
 from kerolox.errors import ConfigError
-from kerolox.protocol.controller import LOWEST_PRIORITY
+from kerolox.protocol.java_numbers import INT_MAX
 from kerolox.role_settings import LATER
 from kerolox.settings_class import settings_dataclass
 
 CONTROLLERS_MAX = 15
 """Addresses of ``controllerAddr``."""
 
-_INT: dict[str, object] = {"max": (1 << 31) - 1}
+_INT: dict[str, object] = {"max": INT_MAX}
 _PERIOD = LATER | {"min": 10} | _INT
 _COUNT = LATER | {"min": 1} | _INT
 
@@ -43,8 +43,9 @@ class ControllerModeSettings(HaSettings):
     )
     """A controller that hears nothing for so long elects another master. A master takes no messages
     from two thirds of it on."""
-    broker_election_priority: int = field(default=LOWEST_PRIORITY, metadata=LATER | {"min": 0})
-    """Of two brokers that have the same, the one with the lower number is elected."""
+    broker_election_priority: int = field(default=INT_MAX, metadata=LATER | {"min": 0})
+    """Of two brokers that have the same, the one with the lower number is elected: this is the last
+    one."""
     ha_max_time_slave_not_catchup: int = field(default=15_000, metadata=LATER | {"min": 1} | _INT)
     """A slave that was behind for so long leaves the sync state set."""
     all_ack_in_sync_state_set: bool = field(default=False, metadata=LATER)

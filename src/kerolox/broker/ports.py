@@ -16,7 +16,7 @@ from kerolox.errors import BrokerError, ConfigError
 from kerolox.kernel.feed import ConnectionKernel
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.protocol.pop import POP_FRAME
+from kerolox.protocol.pop_names import POP_FRAME
 from kerolox.remoting.coalescing import RequestCoalescer
 from kerolox.remoting.server import (
     ConnectionLimits,

@@ -44,7 +44,7 @@ from kerolox.errors import (
 )
 from kerolox.integrations.common import delayed_message, further_delay, is_passing, no_topic
 from kerolox.message import MessageExt
-from kerolox.protocol.pop import POP_MESSAGES_MAX, pop_retry_topic
+from kerolox.protocol.pop_names import POP_MESSAGES_MAX, pop_retry_topic
 
 try:
     from dramatiq import Broker, Consumer, Message, MessageProxy

@@ -14,6 +14,7 @@ import msgspec
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import LENIENT_BODY_BYTES_MAX, REQUEST_BODY_BYTES_MAX, BodyError
 from kerolox.protocol.headers import Header
+from kerolox.protocol.java_numbers import INT_MAX
 from kerolox.protocol.names import (
     Address,
     Int32,
@@ -47,7 +48,7 @@ HEARTBEAT_TIMEOUT_MS = 10_000
 """How long a broker counts as alive after a heartbeat that gives no time of its own
 (``DEFAULT_BROKER_CHANNEL_EXPIRED_TIME``)."""
 
-LOWEST_PRIORITY = (1 << 31) - 1
+LOWEST_PRIORITY = INT_MAX
 """``electionPriority`` of a broker that gives none; a lower number is elected before it."""
 
 CheckCode = Annotated[str, TextBound(CHECK_CODE_BYTES_MAX)]

@@ -1,4 +1,4 @@
-"""The texts of pops: receipts, what an answer says of its messages, topics of retries, bodies.
+"""The texts of pops: receipts, what an answer says of its messages, bodies.
 
 Names are those of RocketMQ 5.3.3: ``ExtraInfoUtil``, ``KeyBuilder``, ``BatchAck``. Clients send all
 of it back, unsigned. So each parser takes what the builder beside it writes, within bounds, and
@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Annotated, Literal
 
 import msgspec
@@ -22,7 +21,6 @@ from kerolox.protocol.codes import BATCH_ITEMS_MAX
 from kerolox.protocol.names import (
     NAME_BYTES_MAX,
     PROPERTIES_BYTES_MAX,
-    RETRY_PREFIX,
     TOPIC_BYTES_MAX,
     Int32,
     Int64,
@@ -30,50 +28,24 @@ from kerolox.protocol.names import (
     TopicName,
     text_fault,
 )
+from kerolox.protocol.pop_names import ORDER_REVIVE_QUEUE, TopicKind
 from kerolox.protocol.records import parse_record
 from kerolox.text import printable
 
 __all__ = [
     "BATCH_ACKS_MAX",
-    "INVISIBLE_MS_MAX",
-    "ORDER_REVIVE_QUEUE",
-    "POLL_GRACE_MS",
-    "POP_MESSAGES_MAX",
     "RECEIPT_BYTES_MAX",
     "BatchAck",
     "BatchAckBody",
-    "MessageRequestMode",
-    "MessageRequestModes",
-    "PopInitMode",
     "PopReceipt",
     "PopTextError",
     "PoppedBatch",
-    "TopicKind",
     "batches_from_texts",
     "msg_offset_info",
     "order_count_info",
-    "pop_retry_topic",
     "popped_record",
-    "retry_topic_fault",
     "start_offset_info",
 ]
-
-POP_FRAME = b'{"code":200'
-"""How the header of a pop, of an acknowledgement and of their like begins, in JSON: clients write
-the code first."""
-
-POP_MESSAGES_MAX = 32
-"""Most messages of one pop."""
-
-ORDER_REVIVE_QUEUE = 999
-"""``reviveQid`` of ordered pops (``POP_ORDER_REVIVE_QUEUE``)."""
-
-POLL_GRACE_MS = 500
-"""How long after its time a pop that waited counts as given up by its client."""
-
-INVISIBLE_MS_MAX = 3 * 24 * 3_600_000
-"""Longest time that a message may be invisible: three days, as the longest delay by a timer.
-RocketMQ's proxy allows 12 hours, its broker anything."""
 
 RECEIPT_BYTES_MAX = 512
 """Longest receipt: eight numbers and the name of a broker."""
@@ -92,47 +64,6 @@ _ITEM_END = ITEM_END.encode()
 
 class PopTextError(ValueError):
     """A receipt, or a text of an answer to a pop, is malformed; says where."""
-
-
-class PopInitMode(IntEnum):
-    """Where a group begins that has no offset (``ConsumeInitMode``)."""
-
-    MIN = 0
-    MAX = 1
-
-
-class TopicKind(IntEnum):
-    """Which of a group's topics a queue is of; ``retry`` of a receipt."""
-
-    NORMAL = 0
-    RETRY_V1 = 1
-    RETRY_V2 = 2
-
-    def topic(self, topic: str, group: str) -> str:
-        """The queue's own topic."""
-        if self is TopicKind.NORMAL:
-            return topic
-        return pop_retry_topic(topic, group, is_v2=self is TopicKind.RETRY_V2)
-
-
-def pop_retry_topic(topic: str, group: str, *, is_v2: bool = False) -> str:
-    """Where messages of a topic go that a group did not acknowledge (``buildPopRetryTopic``).
-
-    Both parts may have a ``_``, so the name cannot be taken apart: whoever needs them keeps them.
-    """
-    return f"{RETRY_PREFIX}{group}{'+' if is_v2 else '_'}{topic}"
-
-
-def retry_topic_fault(topic: str, group: str) -> str | None:
-    """Why a group can't pop from a topic: no record could name the topic of its retries, and what
-    is not acknowledged would be lost. None: it can."""
-    size = len(pop_retry_topic(topic, group).encode("utf-8", "surrogatepass"))
-    if size <= TOPIC_BYTES_MAX:
-        return None
-    return (
-        f"the retry topic of group [{printable(group)}] and topic [{printable(topic)}] has {size} "
-        f"bytes; at most {TOPIC_BYTES_MAX} are allowed: take a shorter group"
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,21 +366,3 @@ def _short_names(ack: object) -> object:
     if not isinstance(ack, dict):
         return ack
     return {_ACK_NAMES.get(name, name): value for name, value in ack.items()}
-
-
-class MessageRequestMode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How a group consumes a topic whose members leave it to the broker: the body of
-    SET_MESSAGE_REQUEST_MODE (401), and a member of ``config/messageRequestMode.json``."""
-
-    consumer_group: Name
-    mode: Literal["PULL", "POP"] = "PULL"
-    pop_share_queue_num: Int32 = 0
-    """With POP: how many of the members after it each one helps; 0 or less: all."""
-    topic: TopicName
-
-
-class MessageRequestModes(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The answer to GET_ALL_MESSAGE_REQUEST_MODE (402) and ``config/messageRequestMode.json``."""
-
-    message_request_mode_map: dict[TopicName, dict[Name, MessageRequestMode]] = {}
-    """By topic and group."""

@@ -12,11 +12,10 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.pop import (
     BatchAck,
     BatchAckBody,
-    PopInitMode,
     PopReceipt,
-    TopicKind,
     batches_from_texts,
 )
+from kerolox.protocol.pop_names import PopInitMode, TopicKind
 from kerolox.protocol.records import decode_records
 from tests.support.clients.peer import Peer
 

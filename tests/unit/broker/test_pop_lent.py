@@ -15,7 +15,7 @@ from kerolox.broker.pop.leases import QueueKey
 from kerolox.broker.pop.lending import LEASES_MAX, SPACE_MIN
 from kerolox.broker.pop.table import PopTable
 from kerolox.protocol.codes import RequestCode, ResponseCode
-from kerolox.protocol.pop import pop_retry_topic
+from kerolox.protocol.pop_names import pop_retry_topic
 from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.clients.pops import GROUP, Member, PoppedMessage, popped_messages
 from tests.support.eventually import until

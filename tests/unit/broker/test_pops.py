@@ -10,7 +10,8 @@ from kerolox.broker.broker import Broker
 from kerolox.message import PropertyKey
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
-from kerolox.protocol.pop import PopInitMode, PopReceipt
+from kerolox.protocol.pop import PopReceipt
+from kerolox.protocol.pop_names import PopInitMode
 from kerolox.testing import Clock
 from tests.support.clients.peer import Peer, peer_of
 from tests.support.clients.pops import GROUP, INVISIBLE_MS, Member, PoppedMessage

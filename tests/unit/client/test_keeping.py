@@ -11,7 +11,7 @@ import uvloop
 from kerolox.client.aio.consumers.popping.keeping import Keeper, Keeping
 from kerolox.client.core.consuming.leases import Lease, PopTimes
 from kerolox.message import MessageExt
-from kerolox.protocol.pop import TopicKind
+from kerolox.protocol.pop_names import TopicKind
 from tests.support.eventually import until
 
 if TYPE_CHECKING:

@@ -20,20 +20,18 @@ from kerolox.protocol.pop import (
     RECEIPT_BYTES_MAX,
     BatchAck,
     BatchAckBody,
-    MessageRequestMode,
     PoppedBatch,
     PopReceipt,
     PopTextError,
-    TopicKind,
     batches_from_texts,
     msg_offset_info,
     order_count_info,
-    pop_retry_topic,
     popped_record,
-    retry_topic_fault,
     start_offset_info,
 )
+from kerolox.protocol.pop_names import TopicKind, pop_retry_topic, retry_topic_fault
 from kerolox.protocol.records import decode_records, encode_record
+from kerolox.protocol.request_modes import MessageRequestMode
 
 POP = {
     "consumerGroup": "g",

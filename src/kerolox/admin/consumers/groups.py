@@ -34,7 +34,7 @@ from kerolox.protocol.names import (
     RETRY_PREFIX,
     is_system_group,
 )
-from kerolox.protocol.pop import MessageRequestMode
+from kerolox.protocol.request_modes import MessageRequestMode
 
 RETRY_QUEUES_MAX = 65_535
 """Of a group; brokers have room for one more."""

@@ -41,7 +41,7 @@ from kerolox.protocol.extensions.dead_letter_marks import (
     run_groups,
 )
 from kerolox.protocol.names import DLQ_PREFIX, RETRY_PREFIX
-from kerolox.protocol.pop import pop_retry_topic
+from kerolox.protocol.pop_names import pop_retry_topic
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -38,13 +38,12 @@ from kerolox.protocol.headers import (
     SendBackHeader,
 )
 from kerolox.protocol.pop import (
-    POP_MESSAGES_MAX,
-    PopInitMode,
     PoppedBatch,
     PopReceipt,
     PopTextError,
     batches_from_texts,
 )
+from kerolox.protocol.pop_names import POP_MESSAGES_MAX, PopInitMode
 from kerolox.protocol.records import decode_records
 from kerolox.remoting.time_slices import TimeSlices
 

@@ -18,7 +18,8 @@ from kerolox.broker.pop.leases import QueueKey
 from kerolox.broker.requests.pop_acks import change
 from kerolox.kernel.feed import Given
 from kerolox.protocol.java_numbers import LONG_MAX
-from kerolox.protocol.pop import PopReceipt, TopicKind
+from kerolox.protocol.pop import PopReceipt
+from kerolox.protocol.pop_names import TopicKind
 from kerolox.remoting.time_slices import TimeSlices
 from kerolox.tasks import end_tasks
 

@@ -6,7 +6,7 @@ from kerolox.broker.errors import no_group, no_permission, no_topic
 from kerolox.errors import BrokerError
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from kerolox.protocol.codes import Perm, ResponseCode
-from kerolox.protocol.pop import (
+from kerolox.protocol.pop_names import (
     INVISIBLE_MS_MAX,
     POLL_GRACE_MS,
     POP_MESSAGES_MAX,

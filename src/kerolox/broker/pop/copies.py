@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from kerolox.broker.pop.leases import QueueKey
 from kerolox.protocol.names import DLQ_PREFIX, RETRY_PREFIX
-from kerolox.protocol.pop import TopicKind, pop_retry_topic
+from kerolox.protocol.pop_names import TopicKind, pop_retry_topic
 
 __all__ = ["CopyTarget", "copy_target", "kind_of", "normal_topic"]
 

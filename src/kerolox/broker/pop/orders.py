@@ -16,7 +16,7 @@ import msgspec
 
 from kerolox.broker.pop.leases import AckOutcome, Changed, Held, InFlight, Instant, QueueKey
 from kerolox.protocol.names import NAME_BYTES_MAX, Int32, Int64
-from kerolox.protocol.pop import INVISIBLE_MS_MAX, POP_MESSAGES_MAX
+from kerolox.protocol.pop_names import INVISIBLE_MS_MAX, POP_MESSAGES_MAX
 
 __all__ = [
     "BLOCKS_MAX",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from kerolox.broker.pop.leases import QueueKey
-from kerolox.protocol.pop import TopicKind
+from kerolox.protocol.pop_names import TopicKind
 
 __all__ = ["RETRY_PERCENT", "queues_to_read"]
 

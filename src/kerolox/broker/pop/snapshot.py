@@ -20,7 +20,7 @@ from kerolox.broker.pop.leases import Instant, Lease, QueueKey
 from kerolox.broker.pop.table import PopTable
 from kerolox.protocol.bodies import BodyError
 from kerolox.protocol.names import Name, TopicName
-from kerolox.protocol.pop import INVISIBLE_MS_MAX, POP_MESSAGES_MAX
+from kerolox.protocol.pop_names import INVISIBLE_MS_MAX, POP_MESSAGES_MAX
 from kerolox.text import printable
 
 __all__ = [

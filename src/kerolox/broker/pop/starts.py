@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kerolox.protocol.pop import PopInitMode
+from kerolox.protocol.pop_names import PopInitMode
 
 __all__ = ["first_offset"]
 

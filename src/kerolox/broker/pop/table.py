@@ -22,7 +22,7 @@ from kerolox.broker.pop.leases import (
     QueueKey,
 )
 from kerolox.broker.pop.lending import SPACE_MAX, SPACE_MIN, Lender, Lending, Terms
-from kerolox.protocol.pop import POP_MESSAGES_MAX
+from kerolox.protocol.pop_names import POP_MESSAGES_MAX
 
 __all__ = [
     "COPY_PAUSES_S",

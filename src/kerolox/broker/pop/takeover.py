@@ -25,7 +25,7 @@ from kerolox.broker.pop.snapshot import (
     ranges_of,
 )
 from kerolox.broker.pop.table import PopLimits
-from kerolox.protocol.pop import INVISIBLE_MS_MAX, POP_MESSAGES_MAX
+from kerolox.protocol.pop_names import INVISIBLE_MS_MAX, POP_MESSAGES_MAX
 
 __all__ = ["JavaPlace", "Takeover", "take_over"]
 

@@ -35,7 +35,7 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.extensions.roles import RoleStatus
 from kerolox.protocol.headers import OffsetsHeader, TopicsHeader
 from kerolox.protocol.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP
-from kerolox.protocol.pop import MessageRequestModes
+from kerolox.protocol.request_modes import MessageRequestModes
 from kerolox.text import printable
 
 if TYPE_CHECKING:

@@ -74,7 +74,7 @@ from kerolox.protocol.headers import (
 )
 from kerolox.protocol.java_numbers import INT_MAX
 from kerolox.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC, has_name_characters
-from kerolox.protocol.pop import pop_retry_topic
+from kerolox.protocol.pop_names import pop_retry_topic
 from kerolox.release import __version__
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.store.queues.ext_unit import ExtUnit

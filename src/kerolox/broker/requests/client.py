@@ -29,7 +29,7 @@ from kerolox.protocol.bodies import (
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.headers import ConsumerGroupHeader, EmptyHeader, UnregisterClientHeader
 from kerolox.protocol.names import RETRY_PREFIX
-from kerolox.protocol.pop import MessageRequestMode
+from kerolox.protocol.request_modes import MessageRequestMode
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.remoting.time_slices import TimeSlices
 

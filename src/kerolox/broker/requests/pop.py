@@ -40,13 +40,8 @@ from kerolox.protocol.headers import (
     PopMessageHeader,
 )
 from kerolox.protocol.names import LMQ_PREFIX
-from kerolox.protocol.pop import (
-    ORDER_REVIVE_QUEUE,
-    POP_MESSAGES_MAX,
-    msg_offset_info,
-    order_count_info,
-    start_offset_info,
-)
+from kerolox.protocol.pop import msg_offset_info, order_count_info, start_offset_info
+from kerolox.protocol.pop_names import ORDER_REVIVE_QUEUE, POP_MESSAGES_MAX
 from kerolox.protocol.records import store_time_of
 from kerolox.remoting.router import Reply, Request, Router
 

@@ -23,12 +23,12 @@ from kerolox.protocol.headers import (
     EmptyHeader,
 )
 from kerolox.protocol.pop import (
-    ORDER_REVIVE_QUEUE,
     BatchAck,
     BatchAckBody,
     PopReceipt,
     PopTextError,
 )
+from kerolox.protocol.pop_names import ORDER_REVIVE_QUEUE
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.remoting.time_slices import TimeSlices
 

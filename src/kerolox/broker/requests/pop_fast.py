@@ -43,11 +43,10 @@ from kerolox.protocol.names import (
 from kerolox.protocol.pop import (
     RECEIPT_BYTES_MAX,
     BatchAckBody,
-    PopInitMode,
     PoppedBatch,
     PopReceipt,
-    TopicKind,
 )
+from kerolox.protocol.pop_names import PopInitMode, TopicKind
 from kerolox.protocol.serialize import decode_plain_header
 from kerolox.remoting.server import ServerConnection
 

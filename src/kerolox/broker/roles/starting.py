@@ -11,7 +11,6 @@ from kerolox.broker.outbound import outbound_client
 from kerolox.broker.role import BrokerRole
 from kerolox.broker.roles.fencing import OtherMaster, newer_master
 from kerolox.broker.roles.record import RoleFile, RoleRecord, forget_role, role_of
-from kerolox.protocol.controller import FIRST_BROKER_ID
 from kerolox.protocol.extensions.roles import SLAVE
 
 _log = logging.getLogger(__name__)
@@ -38,6 +37,8 @@ class StartingRole:
         self.record = self.file.load()
         if self.is_controlled:
             # Until the controller has said what it is.
+            from kerolox.protocol.controller import FIRST_BROKER_ID
+
             self.record = RoleRecord(broker_role=SLAVE, broker_id=FIRST_BROKER_ID)
             self.role = BrokerRole(role_of(self.record, config))
             return

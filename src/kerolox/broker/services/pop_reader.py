@@ -24,13 +24,8 @@ from kerolox.broker.tables.pops import SELF
 from kerolox.broker.tables.tables import Tables
 from kerolox.kernel.status import GetMessageStatus
 from kerolox.kernel.values import Read
-from kerolox.protocol.pop import (
-    ORDER_REVIVE_QUEUE,
-    PoppedBatch,
-    PopReceipt,
-    TopicKind,
-    popped_record,
-)
+from kerolox.protocol.pop import PoppedBatch, PopReceipt, popped_record
+from kerolox.protocol.pop_names import ORDER_REVIVE_QUEUE, TopicKind
 from kerolox.store.layout import memory_bytes
 
 READS_MAX = 8

@@ -22,7 +22,7 @@ from kerolox.errors import KeroloxError
 from kerolox.message import MessageExt, PropertyKey
 from kerolox.protocol.codes import TRANSACTION_MASK
 from kerolox.protocol.java_numbers import INT_MAX
-from kerolox.protocol.pop import TopicKind, pop_retry_topic
+from kerolox.protocol.pop_names import TopicKind, pop_retry_topic
 from kerolox.protocol.records import decode_record
 
 COPIES_PER_SLICE = 32

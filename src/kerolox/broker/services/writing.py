@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kerolox.broker.base import Base
-from kerolox.broker.services.bulk_ends import BulkEnds
 from kerolox.broker.services.cleaning import Cleaner
 from kerolox.broker.services.duplicates import Duplicates
 from kerolox.broker.services.filtered_pull import Arrivals
@@ -15,6 +15,9 @@ from kerolox.broker.services.timer import TimerService
 from kerolox.broker.services.transactions import Transactions
 from kerolox.broker.services.writer import RecordWriter, Slaves, WriteGate
 from kerolox.broker.tables.tables import Tables
+
+if TYPE_CHECKING:
+    from kerolox.broker.services.bulk_ends import BulkEnds
 
 
 class Writing:
@@ -51,4 +54,11 @@ class Writing:
             base, tables, self.gate, self.writer, on_delivered=on_delivered
         )
         self.transactions = Transactions(base, tables, self.writer)
-        self.bulk_ends = BulkEnds(base, self.transactions, self.writer)
+        self._base = base
+
+    @property
+    def bulk_ends(self) -> BulkEnds:
+        """Loaded for the first job that ends many halves at once."""
+        from kerolox.broker.services.bulk_ends import BulkEnds
+
+        return BulkEnds(self._base, self.transactions, self.writer)

@@ -7,7 +7,7 @@ from kerolox.broker.config import BrokerSettings
 from kerolox.broker.errors import system_error
 from kerolox.broker.tables.json_file import JsonFile
 from kerolox.protocol.names import RETRY_PREFIX
-from kerolox.protocol.pop import MessageRequestMode, MessageRequestModes
+from kerolox.protocol.request_modes import MessageRequestMode, MessageRequestModes
 
 MODES_MAX = 100_000
 """Pairs of a group and a topic."""

@@ -138,7 +138,7 @@ class _Brokers(click.ParamType[int | None]):
         self, value: str | int, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | None:
         """See click."""
-        from kerolox.cli.commands.several.plan import BROKERS_MAX
+        from kerolox.cli.commands.several.folders import BROKERS_MAX
 
         if value == AUTO:
             return None
@@ -195,7 +195,7 @@ def up(
     """
     from kerolox.broker.config import BrokerConfig
     from kerolox.cli.commands import starting
-    from kerolox.cli.commands.several.plan import warn_of_left_out
+    from kerolox.cli.commands.several.folders import warn_of_left_out
 
     given = {} if options.config_file is None else read_properties(options.config_file)
     broker_config = BrokerConfig.load_for_start(

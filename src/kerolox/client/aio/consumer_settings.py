@@ -14,7 +14,7 @@ from kerolox.client.core.hooks import ConsumeHook
 from kerolox.errors import ConfigError
 from kerolox.message import ConsumeFromWhere, MessageModel
 from kerolox.protocol.names import SCHEDULE_QUEUES, TRACE_TOPIC
-from kerolox.protocol.pop import INVISIBLE_MS_MAX, POP_MESSAGES_MAX
+from kerolox.protocol.pop_names import INVISIBLE_MS_MAX, POP_MESSAGES_MAX
 from kerolox.settings_class import settings_dataclass
 
 BROKER_STRATEGIES = ("AVG", "AVG_BY_CIRCLE")

@@ -12,7 +12,7 @@ from kerolox.integrations.airflow.hooks import KeroloxHook, client_of
 from kerolox.integrations.airflow.messages import as_json
 from kerolox.integrations.common import is_passing
 from kerolox.message import ALL_TAGS
-from kerolox.protocol.pop import POP_MESSAGES_MAX
+from kerolox.protocol.pop_names import POP_MESSAGES_MAX
 
 try:
     from airflow.triggers.base import BaseEventTrigger, TriggerEvent

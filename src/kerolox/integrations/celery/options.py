@@ -9,7 +9,7 @@ from typing import Self
 
 from kerolox.client import ClientSettings, Credentials, TlsSettings
 from kerolox.errors import ConfigError
-from kerolox.protocol.pop import INVISIBLE_MS_MAX
+from kerolox.protocol.pop_names import INVISIBLE_MS_MAX
 from kerolox.security.tls import Tls
 
 QUEUES_MAX = 1_024

@@ -39,7 +39,7 @@ from kerolox.integrations.celery.envelope import (
 from kerolox.integrations.celery.intakes import Delivery, Feed, Inbox, Intake, Prefetch
 from kerolox.integrations.celery.readers import Readers, tag_of
 from kerolox.protocol.names import AUTO_CREATE_TOPIC
-from kerolox.protocol.pop import INVISIBLE_MS_MAX, POP_MESSAGES_MAX
+from kerolox.protocol.pop_names import INVISIBLE_MS_MAX, POP_MESSAGES_MAX
 
 if TYPE_CHECKING:
     import re

@@ -22,7 +22,7 @@ from kerolox.protocol.bodies import (
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.names import HALF_TOPIC, RETRY_PREFIX
-from kerolox.protocol.pop import BatchAckBody, pop_retry_topic
+from kerolox.protocol.pop_names import pop_retry_topic
 from kerolox.security.access.accounts import Permission, group_resource
 
 
@@ -145,6 +145,8 @@ def _retry_prefixes(group: str) -> tuple[str, ...]:
 def _popped_together(command: RemotingCommand) -> Iterator[Need]:
     """The same of a batch of acknowledgements."""
     seen = set()
+    from kerolox.protocol.pop import BatchAckBody
+
     for ack in BatchAckBody.decode(command.body).acks if command.body else ():
         if (ack.c, ack.t) not in seen:
             seen.add((ack.c, ack.t))

@@ -6,7 +6,7 @@ import pytest
 
 from kerolox.broker.pop.leases import QueueKey
 from kerolox.broker.pop.sequence import queues_to_read
-from kerolox.protocol.pop import TopicKind
+from kerolox.protocol.pop_names import TopicKind
 
 V1 = ("%RETRY%g_T", 0)
 

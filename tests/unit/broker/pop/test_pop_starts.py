@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kerolox.broker.pop.starts import first_offset
-from kerolox.protocol.pop import PopInitMode
+from kerolox.protocol.pop_names import PopInitMode
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from kerolox.broker.pop.state import PopPlan, PopState
 from kerolox.errors import BrokerError
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from kerolox.protocol.codes import SEE_FAQ, ResponseCode
-from kerolox.protocol.pop import INVISIBLE_MS_MAX
+from kerolox.protocol.pop_names import INVISIBLE_MS_MAX
 from tests.unit.broker.pop.test_pop_table import INVISIBLE, KEY, NOW, later
 
 TOPIC = TopicConfig(topic_name="T", read_queue_nums=4)

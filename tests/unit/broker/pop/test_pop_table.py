@@ -7,7 +7,7 @@ import pytest
 from kerolox.broker.pop.copies import copy_target, kind_of, normal_topic
 from kerolox.broker.pop.leases import AckOutcome, Instant, QueueKey
 from kerolox.broker.pop.table import COPY_PAUSES_S, STALE_ENDS_MAX, PopLimits, PopTable
-from kerolox.protocol.pop import TopicKind
+from kerolox.protocol.pop_names import TopicKind
 
 KEY = QueueKey("g", "T", 0)
 INVISIBLE = 60_000

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kerolox.protocol.codes import ResponseCode
-from kerolox.protocol.pop import PopInitMode
+from kerolox.protocol.pop_names import PopInitMode
 from tests.support.clients.peer import peer_at
 from tests.support.clients.pops import Member
 from tests.support.eventually import until

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kerolox.cli.commands.several.plan import BROKERS_MAX, folders_there
+from kerolox.cli.commands.several.folders import BROKERS_MAX, folders_there
 from kerolox.doctor.tuning import ROOT, disk_queue, memory_kib
 
 if TYPE_CHECKING:

@@ -7,8 +7,6 @@ it has. The others have its name with a number, ports further on and folders bel
 
 from __future__ import annotations
 
-import logging
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,12 +16,7 @@ from kerolox.config import refuse_one_time_file
 from kerolox.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from kerolox.broker.config import BrokerConfig
-
-BROKERS_MAX = 16
-"""Of one command."""
 
 PORT_STEP = 10
 """From the port of one broker to that of the next, as in RocketMQ's own examples: beside
@@ -36,9 +29,6 @@ PORT_MAX = 65535
 
 METRICS_HOST = "127.0.0.1"
 """Where a broker's own metrics are read from, by the one that serves those of all."""
-
-_log = logging.getLogger(__name__)
-_FOLDER = re.compile(r"broker-([1-9][0-9]?)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,27 +65,6 @@ def plan_brokers(config: BrokerConfig, count: int) -> list[BrokerPlan]:
         overrides = {name: value for name, value in {**given, **own}.items() if value is not None}
         plans.append(BrokerPlan(planned.broker_name, planned, overrides))
     return plans
-
-
-def folders_there(root: Path) -> int:
-    """How many brokers have had stores at ``root``; 1: at most the first one."""
-    try:
-        found = [match for each in root.iterdir() if (match := _FOLDER.fullmatch(each.name))]
-    except OSError:
-        return 1
-    return 1 + max((int(match[1]) for match in found), default=0)
-
-
-def warn_of_left_out(root: Path, count: int) -> None:
-    """Say so where an earlier start had more brokers: nobody serves their messages now."""
-    if (there := folders_there(root)) > count:
-        _log.warning(
-            "%s has stores of %d brokers, of which %d are served; --brokers %d serves all",
-            root,
-            there,
-            count,
-            there,
-        )
 
 
 def _own(config: BrokerConfig, number: int) -> dict[str, object]:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Protocol
 from kerolox.cli.commands import starting
 from kerolox.cli.commands.several.brokers import STOP_BROKERS_SECONDS_MAX, BrokerProcesses
 from kerolox.cli.commands.several.channel import Report, Task
+from kerolox.cli.commands.several.folders import warn_of_left_out
 from kerolox.cli.commands.several.machine import brokers_wanted, plan_lines
-from kerolox.cli.commands.several.plan import METRICS_HOST, plan_brokers, warn_of_left_out
+from kerolox.cli.commands.several.plan import METRICS_HOST, plan_brokers
 from kerolox.cli.process.loop import STOP_SECONDS_MAX
 from kerolox.cli.process.running import Started, running, say
 

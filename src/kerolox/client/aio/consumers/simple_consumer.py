@@ -42,7 +42,7 @@ from kerolox.message import (
     MessageModel,
     PropertyKey,
 )
-from kerolox.protocol.pop import POP_MESSAGES_MAX
+from kerolox.protocol.pop_names import POP_MESSAGES_MAX
 from kerolox.text import wrong_type
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from kerolox.codec.pulling import message_codec
 from kerolox.message import PropertyKey, give_parts, parts_of
 from kerolox.protocol.codes import BATCH_ITEMS_MAX
-from kerolox.protocol.pop import PopReceipt, PopTextError, TopicKind
+from kerolox.protocol.pop import PopReceipt, PopTextError
+from kerolox.protocol.pop_names import TopicKind
 from kerolox.protocol.records import head_part, head_size
 
 if TYPE_CHECKING:

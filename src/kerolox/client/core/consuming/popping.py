@@ -21,15 +21,13 @@ from kerolox.protocol.headers import (
     PopMessageHeader,
 )
 from kerolox.protocol.pop import (
-    INVISIBLE_MS_MAX,
     BatchAck,
     BatchAckBody,
-    PopInitMode,
     PoppedBatch,
     PopTextError,
-    TopicKind,
     batches_from_texts,
 )
+from kerolox.protocol.pop_names import INVISIBLE_MS_MAX, PopInitMode, TopicKind
 from kerolox.protocol.routing.allocation import ALL_QUEUES
 
 if TYPE_CHECKING:

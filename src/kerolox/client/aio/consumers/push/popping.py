@@ -21,7 +21,7 @@ from kerolox.client.core.failures import note_failure
 from kerolox.client.core.life import OFFSETS_SECONDS_MAX
 from kerolox.errors import KeroloxError, RemotingError
 from kerolox.message import ConsumeFromWhere, parts_of
-from kerolox.protocol.pop import INVISIBLE_MS_MAX
+from kerolox.protocol.pop_names import INVISIBLE_MS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Mapping
