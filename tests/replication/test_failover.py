@@ -168,8 +168,8 @@ class Load:
         self.received.update(each.body for each in messages)
 
     @contextlib.asynccontextmanager
-    async def sending(self) -> AsyncIterator[None]:
-        async with self.producer:
+    async def running(self) -> AsyncIterator[None]:
+        async with self.producer, self.consumer:
             sending = asyncio.ensure_future(self._send())
             try:
                 yield
@@ -234,11 +234,12 @@ async def test_a_killed_masters_slave_goes_on_and_nothing_acknowledged_is_lost(
         it.start(1)
         await until(lambda: it.in_sync() == {1, 2})
         load = Load(it.namesrv)
-        async with load.sending():
-            seconds = [await fail_over(it, load, 0, has_more=True)]
-            async with load.consumer:
-                seconds.append(await fail_over(it, load, 1))
-                await until(lambda: load.received >= load.acknowledged.keys())
+        async with load.running():
+            seconds = [
+                await fail_over(it, load, 0, has_more=True),
+                await fail_over(it, load, 1),
+            ]
+            await until(lambda: load.received >= load.acknowledged.keys())
         assert max(seconds) < SECONDS_MAX, seconds
         await assert_equal(it)
         assert [epoch for epoch, _ in await it.epochs(0)] == [1, 2, 3]

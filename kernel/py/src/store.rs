@@ -493,6 +493,12 @@ impl Store {
         self.fast.set_replicated(offset, available_below)
     }
 
+    /// Up to which physical offset queues show their records; None: all. True: see `drain_ready`.
+    #[pyo3(signature = (offset))]
+    fn set_confirmed(&self, offset: Option<i64>) -> bool {
+        self.fast.set_confirmed(offset)
+    }
+
     /// Replace all accounts; None: nothing is checked.
     fn set_accounts(&self, accounts: Option<Vec<Bound<'_, PyTuple>>>) -> PyResult<()> {
         let rules: Option<Vec<AccountRules>> =

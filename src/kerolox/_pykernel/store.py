@@ -253,6 +253,11 @@ class Store(NothingLent, MessageStore):
         self._release_safe()
         return self.has_ready
 
+    def set_confirmed(self, offset: int | None) -> bool:
+        self.files.queues.confirmed = offset
+        self._release_committed()
+        return self.has_ready
+
     def set_accounts(self, accounts: Sequence[AccountRules] | None) -> None:
         self.accounts = accounts_of(accounts) if accounts is not None else None
         self.ended.everyone = True
@@ -295,7 +300,7 @@ class Store(NothingLent, MessageStore):
     ) -> None:
         """Remember what arrived in queues that somebody waits for."""
         key = (queue.topic, queue.queue_id)
-        if self.files.pool is not None:
+        if self.files.pool is not None or self.files.queues.confirmed is not None:
             self._staged.append((self.files.log.end_offset, key, tag_codes))
         elif key in self.held.queues or key in self._waits.queues:
             self.arrived.setdefault(key, set()).update(tag_codes)
@@ -581,9 +586,10 @@ class Store(NothingLent, MessageStore):
         )
 
     def _release_committed(self) -> None:
-        """Wake the pulls that were held for what a transient pool committed."""
-        readable = self.files.log.max_offset
-        while self._staged and self._staged[0][0] <= readable:
+        """Wake the pulls that were held for what a transient pool committed, or the sync state set
+        confirmed."""
+        visible = self.files.queues.visible
+        while self._staged and self._staged[0][0] <= visible:
             _end, key, tag_codes = self._staged.popleft()
             if key in self.held.queues or key in self._waits.queues:
                 self.arrived.setdefault(key, set()).update(tag_codes)

@@ -97,6 +97,17 @@ class ReplicationKernel(Protocol):
             Whether ``drain_ready`` has something.
         """
 
+    def set_confirmed(self, offset: int | None) -> bool:
+        """Say up to which physical offset no change of masters takes records back
+        (``confirmOffset``); releases the pulls that waited for it.
+
+        Queues end there for those who read them or ask for their ends; the log itself, and
+        ``queues`` and ``queue_entry``, do not. None, as in a new store: all is shown.
+
+        Returns:
+            Whether ``drain_ready`` has something.
+        """
+
     def set_commits(self, takes_commits: bool) -> None:
         """Whether fast pulls commit the offsets that they carry, as in a new store. A slave answers
         such pulls and leaves their offsets alone."""

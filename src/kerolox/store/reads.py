@@ -106,7 +106,7 @@ class StoreReader:
         bits: BitFilter | None = None,
     ) -> tuple[int, int, int, int, bool, int, bytes]:
         low = queue.min_offset
-        high = self._files.queues.readable_end(queue)
+        high = self._files.queues.visible_end(queue)
         if low <= offset < high:
             found = self._read_entries(queue, offset, high, max_count, tag_codes, bits)
             if found is not None:
@@ -345,7 +345,7 @@ class StoreReader:
         earlier one when both are as near.
         """
         queue = self._queues.get((topic, queue_id))
-        max_offset = 0 if queue is None else self._files.queues.readable_end(queue)
+        max_offset = 0 if queue is None else self._files.queues.visible_end(queue)
         if queue is None or queue.min_offset >= max_offset:
             return 0
         per_file = queue.file_size // ENTRY_BYTES

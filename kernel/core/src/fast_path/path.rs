@@ -210,6 +210,21 @@ impl FastPath {
         state.has_ready()
     }
 
+    /// Up to which physical offset queues show their records; `None`: all. Whether `drain_ready` has
+    /// something.
+    pub fn set_confirmed(&self, offset: Option<i64>) -> bool {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let mut core = self.store.lock();
+        core.set_confirmed(offset.unwrap_or(i64::MAX));
+        if state.has_staged() {
+            state.tables.refresh(&core);
+            state.note_committed(&core);
+            state.answer_arrivals(&mut core, None);
+        }
+        state.has_ready() || state.has_arrivals()
+    }
+
     /// Replaces all accounts; None: nothing is checked. Held pulls are answered with the next tick,
     /// so that they come again and are checked anew.
     pub fn set_accounts(&self, rules: Option<&[AccountRules]>) {

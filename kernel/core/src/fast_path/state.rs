@@ -110,7 +110,8 @@ pub struct State {
     answer_header: AnswerHeader,
     /// Queues whose held pulls are examined next, in the order of their first record.
     arrived: Vec<Arrived>,
-    /// What was appended and is not committed by a transient pool, in log order: it arrives then.
+    /// What was appended and is not committed by a transient pool, or not confirmed, in log order: it
+    /// arrives then.
     staged: VecDeque<Staged>,
     pub ended: Ended,
     /// Whose requests are answered; None: everybody's.
@@ -276,7 +277,8 @@ impl State {
         holds.expire_where(is_passed_over, now_ms);
     }
 
-    /// Notes a record that was just appended to a queue: it arrives, now or when it is committed.
+    /// Notes a record that was just appended to a queue: it arrives, now or when it is committed
+    /// and confirmed.
     #[inline]
     pub fn note_append(&mut self, core: &Core, topic: u32, queue_id: i32, tags_code: i64) {
         match core.staged_end() {
@@ -285,16 +287,16 @@ impl State {
         }
     }
 
-    /// Lets arrive what is committed by now.
+    /// Lets arrive what is committed and confirmed by now.
     pub fn note_committed(&mut self, core: &Core) {
-        let end = core.max_physical_offset();
+        let end = core.visible();
         while let Some(record) = self.staged.front().copied().filter(|record| record.end <= end) {
             self.staged.pop_front();
             self.note_arrival(record.topic, record.queue_id, record.tags_code);
         }
     }
 
-    /// Whether records wait to be committed.
+    /// Whether records wait to be committed, or confirmed.
     pub fn has_staged(&self) -> bool {
         !self.staged.is_empty()
     }

@@ -193,7 +193,7 @@ impl ConsumeQueue {
         while low < high {
             let middle = low + (high - low) / 2;
             match self.entry(middle) {
-                Ok(Some(entry)) if entry.physical_offset >= readable => high = middle,
+                Ok(Some(entry)) if entry.end() > readable => high = middle,
                 _ => low = middle + 1,
             }
         }

@@ -82,6 +82,8 @@ pub struct Core {
     pub(crate) memory_bytes: i64,
     /// `maxMessageSize`, which may change while the store is open.
     pub(crate) max_message_size: usize,
+    /// Up to which physical offset no change of masters takes records back.
+    confirmed: i64,
 }
 
 impl Core {
@@ -107,6 +109,7 @@ impl Core {
             stats: Stats::default(),
             memory_bytes: physical_memory() / 100 * ratio,
             max_message_size,
+            confirmed: i64::MAX,
         }
     }
 
@@ -323,7 +326,7 @@ impl Core {
 
     /// As [`Self::bounds`], up to what can be read.
     pub(crate) fn readable_bounds(&mut self, queue: QueueHandle) -> (i64, i64) {
-        let readable = self.log.readable() as i64;
+        let readable = self.visible();
         self.slot_mut(queue)
             .map_or((0, 0), |slot| (slot.queue.min(), slot.queue.readable_max(readable)))
     }
@@ -417,10 +420,24 @@ impl Core {
         self.log.readable() as i64
     }
 
-    /// Where the log ends, when its records wait in a transient pool before they can be read.
+    /// Physical offset up to which queues show their records: those that can be read, and that no
+    /// change of masters takes back.
+    #[inline]
+    pub(crate) fn visible(&self) -> i64 {
+        self.max_physical_offset().min(self.confirmed)
+    }
+
+    /// Up to which physical offset no change of masters takes records back; `i64::MAX`: none does.
+    pub fn set_confirmed(&mut self, offset: i64) {
+        self.confirmed = offset;
+    }
+
+    /// Where the log ends, when its records wait in a transient pool before they can be read, or
+    /// until they are confirmed.
     #[inline]
     pub(crate) fn staged_end(&self) -> Option<i64> {
-        self.log.is_staged().then(|| self.log.max_offset() as i64)
+        let waits = self.log.is_staged() || self.confirmed != i64::MAX;
+        waits.then(|| self.log.max_offset() as i64)
     }
 
     /// Buffers of the transient pool that belong to no file (`remainTransientStoreBufferNumbs`);

@@ -68,10 +68,11 @@ impl Core {
         let mut outcome = ReadOutcome { status, ..ReadOutcome::NO_QUEUE };
         let limits = Limits::new(&self.shared.settings, max_count);
         let memory_bytes = self.memory_bytes;
+        let visible = self.visible();
         let Some(parts) = self.parts(queue) else { return outcome };
         let (queue, log) = (&mut parts.slot.queue, &*parts.log);
         let readable = log.readable() as i64;
-        (outcome.min_offset, outcome.max_offset) = (queue.min(), queue.readable_max(readable));
+        (outcome.min_offset, outcome.max_offset) = (queue.min(), queue.readable_max(visible));
         (outcome.status, outcome.next_offset) = match offset {
             _ if outcome.max_offset == 0 => (GetStatus::NoMessageInQueue, 0),
             _ if offset < outcome.min_offset => (GetStatus::OffsetTooSmall, outcome.min_offset),

@@ -68,6 +68,8 @@ class SyncWaits(SlaveWaits):
         super().__init__(config, store)
         self.replicated: SyncReplicated = SyncReplicated(config)
         self._store = store
+        self._shown: int | None = 0
+        store.set_confirmed(0)
         self.newcomer = asyncio.Event()
 
     def note(self, link: SlaveEnd) -> None:
@@ -100,6 +102,16 @@ class SyncWaits(SlaveWaits):
         if self.replicated.measure(self._store.max_physical_offset):
             self._waits.wake()
         self._notify()
+        sync_set = self.replicated.sync_set
+        if sync_set is not None:
+            self.show(None if sync_set.is_alone else sync_set.confirmed)
+
+    def show(self, confirmed: int | None) -> None:
+        """Let consumers see the log up to there; None: all of it."""
+        if confirmed != self._shown:
+            self._shown = confirmed
+            if self._store.set_confirmed(confirmed):
+                self._ready()
 
 
 class AutoSwitchService:
@@ -153,6 +165,7 @@ class AutoSwitchService:
         self._confirmed = self.confirmed
         self.waits.replicated.sync_set = None
         self.waits.measure()
+        self.waits.show(max(self._confirmed, 0))
 
     def learn(self, members: Iterable[int], set_epoch: int) -> None:
         """The controller says who is in the set."""
@@ -228,3 +241,4 @@ class AutoSwitchService:
 
     def _note_confirmed(self, offset: int) -> None:
         self._confirmed = max(self._confirmed, offset)
+        self.waits.show(max(self._confirmed, 0))

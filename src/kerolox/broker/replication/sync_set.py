@@ -6,12 +6,22 @@ the set has it. Consumers are to see nothing else, so that no failover takes bac
 The controller decides who is in the set, at the wish of the master. Between a wish and its answer
 the master can't know which set counts, so it waits for the brokers of both. A wish whose answer was
 lost counts until a later set is known. RocketMQ lets an older answer end it.
+
+A slave that is to come in must have all that was acknowledged, and under load the log grows with
+each message. So one that is near is waited for first: from then on nothing is confirmed that it
+lacks, and it soon has what was. RocketMQ takes one in that happens to have all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+NEAR_BYTES = 1 << 20
+"""A slave that lacks no more may be waited for."""
+NEAR_MS = 1_000
+"""For so long at most, and then not for ``AGAIN_MS``."""
+AGAIN_MS = 5_000
 
 
 @dataclass(slots=True)
@@ -25,6 +35,10 @@ class _Slave:
     awaited: int = -1
     """The end of the log when something was sent to it; -1: it has that by now."""
     awaited_ms: int = 0
+    near_ms: int | None = None
+    """Since when it is waited for, though it is not in the set."""
+    far_until_ms: int = 0
+    """It is not waited for before."""
 
 
 class SyncSet:
@@ -54,7 +68,8 @@ class SyncSet:
     @property
     def counted(self) -> frozenset[int]:
         """Whom a confirmation waits for: each broker that may be in the set."""
-        return self.members | self._wished
+        near = (each for each, slave in self._slaves.items() if slave.near_ms is not None)
+        return self.members.union(self._wished, near)
 
     # -- slaves ---------------------------------------------------------------------------------
     @property
@@ -122,28 +137,42 @@ class SyncSet:
         A slave leaves that is not connected, or had not all for ``haMaxTimeSlaveNotCatchup``. One
         comes in that has all that is confirmed, and what masters before this one wrote.
         """
+        self.confirm(end)
         wanted = {self._own_id}
         for broker_id, slave in self._slaves.items():
             if broker_id in self.members:
+                slave.near_ms = None
                 is_slow = now_ms - slave.caught_up_ms > self._slow_ms
                 is_in = slave.acknowledged >= end or not is_slow
             else:
                 least = max(self.confirmed, epoch_start)
                 is_in = not slave.is_learner and slave.acknowledged >= least
+                if not slave.is_learner:
+                    self._wait_for(slave, max(epoch_start, end - NEAR_BYTES), now_ms)
             if is_in:
                 wanted.add(broker_id)
         if wanted == self.members:
             # A set that is known already would be refused, and say nothing of an earlier wish.
-            return None if self._wished <= wanted else self.counted
+            return None if self._wished <= wanted else self.members.union(self._wished)
         # Counted before it is sent: the controller may have it before an answer is here.
         self._wished |= wanted
         return frozenset(wanted)
+
+    def _wait_for(self, slave: _Slave, least: int, now_ms: int) -> None:
+        """Begin to wait for one that is near, or give it up. ``least``: near is what has that."""
+        if slave.near_ms is not None:
+            if now_ms - slave.near_ms > NEAR_MS:
+                slave.near_ms, slave.far_until_ms = None, now_ms + AGAIN_MS
+        elif slave.acknowledged >= least and now_ms >= slave.far_until_ms:
+            slave.near_ms = now_ms
 
     def refused(self, end: int) -> None:
         """The controller answered that it does not grant the last wish. Wishes go to it one after
         the other, so an earlier one is not granted later either.
         """
         self._wished.clear()
+        for slave in self._slaves.values():
+            slave.near_ms = None
         self.confirm(end)
 
     def learn(self, members: Iterable[int], epoch: int, end: int) -> bool:

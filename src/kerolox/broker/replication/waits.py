@@ -81,5 +81,8 @@ class SlaveWaits:
         if known != self._notified:
             self._notified = known
             if self._kernel.set_replicated(*known):
-                for on_ready in self._on_ready:
-                    on_ready()
+                self._ready()
+
+    def _ready(self) -> None:
+        for on_ready in self._on_ready:
+            on_ready()

@@ -30,6 +30,8 @@ class Queues:
         self.by_key: dict[tuple[str, int], ConsumeQueue] = {}
         self.lmq_count = 0
         """Light message queues among them."""
+        self.confirmed: int | None = None
+        """See ``ReplicationKernel.set_confirmed``."""
         self._open_queues = OpenQueues()
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue:
@@ -54,15 +56,22 @@ class Queues:
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """See ``StoreKernel.queue_bounds``."""
         queue = self.by_key.get((topic, queue_id))
-        return (0, 0) if queue is None else (queue.min_offset, self.readable_end(queue))
+        return (0, 0) if queue is None else (queue.min_offset, self.visible_end(queue))
 
     def readable_end(self, queue: ConsumeQueue) -> int:
         """The max offset of a queue: records that wait in a transient pool have their entries
         already, and can't be read."""
-        readable = self._log.max_offset
-        if queue.max_physical_offset <= readable:
-            return queue.max_offset
-        return queue.first_where(lambda entry: entry[0] >= readable)
+        return _end_below(queue, self._log.max_offset)
+
+    def visible_end(self, queue: ConsumeQueue) -> int:
+        """The same for those who consume: up to what no change of masters takes back."""
+        return _end_below(queue, self.visible)
+
+    @property
+    def visible(self) -> int:
+        """Physical offset up to which queues show their records."""
+        end, confirmed = self._log.max_offset, self.confirmed
+        return end if confirmed is None else min(end, confirmed)
 
     def all(self) -> list[QueueBounds]:
         """See ``StoreKernel.queues``: those with files."""
@@ -126,3 +135,10 @@ class Queues:
         for queue in self.by_key.values():
             queue.close()
         self.by_key.clear()
+
+
+def _end_below(queue: ConsumeQueue, limit: int) -> int:
+    """The max offset of a queue whose records end at a physical offset or before."""
+    if queue.max_physical_offset <= limit:
+        return queue.max_offset
+    return queue.first_where(lambda entry: entry[0] + entry[1] > limit)
