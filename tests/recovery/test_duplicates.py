@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,22 +39,27 @@ IN_FLIGHT = 16
 ATTRIBUTES = {"dedup.window.ms": str(WINDOW_MS)}
 
 
-class Scenario:
-    """A pair behind proxies, and a producer that sends each key until it hears of its store."""
+class KeySender:
+    """A producer behind proxies, which sends each key until it hears of its store.
 
-    def __init__(self, cluster: Cluster, proxies: dict[str, Proxy], count: int, seed: int) -> None:
-        self.cluster = cluster
+    Attributes:
+        done: keys of which it heard.
+        lost: sends that failed.
+        duplicates: keys that were there when it heard of them.
+    """
+
+    def __init__(self, name_server: str, proxies: Collection[Proxy], count: int, seed: int) -> None:
+        self.name_server = name_server
         self.proxies = proxies
         self.count = count
         self.draw = random.Random(seed)
         self.done = 0
         self.lost = self.duplicates = 0
-        self.master, self.slave = "a", "b"
 
-    async def start(self, name: str, role: str, **more: object) -> None:
-        config = {"broker_role": role, "advertised_address": self.proxies[name].address, **more}
-        await self.cluster.start(name, **config)
-        self.proxies[name].target = ("127.0.0.1", self.cluster[name].port)
+    @property
+    def expected(self) -> Counter[str]:
+        """Each key once."""
+        return Counter(f"key-{number}" for number in range(self.count))
 
     async def send(self, producer: Producer, key: str) -> None:
         """As an application does that knows nothing of the first try's end."""
@@ -73,9 +78,9 @@ class Scenario:
                     return
 
     async def send_all(self) -> None:
-        keys = iter([f"key-{number}" for number in range(self.count)])
+        keys = iter(self.expected)
         settings = ProducerSettings(send_timeout_ms=3_000, retries=4)
-        async with Producer("p", self.cluster.address, settings=settings) as producer:
+        async with Producer("p", self.name_server, settings=settings) as producer:
 
             async def worker() -> None:
                 for key in keys:
@@ -89,13 +94,40 @@ class Scenario:
         """Lose answers again and again."""
         while True:
             before = self.done
-            for proxy in self.proxies.values():
+            for proxy in self.proxies:
                 proxy.cut(self.draw.randrange(1, 4_000))
             more = self.draw.randrange(5, 40)
             await until(lambda before=before, more=more: self.done >= before + more)  # type: ignore[misc]
 
     async def until_done(self, share: float) -> None:
         await until(lambda: self.done >= share * self.count)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """All keys are sent, while answers are lost, by its end."""
+        sending, cutting = asyncio.create_task(self.send_all()), asyncio.create_task(self.cut())
+        try:
+            yield
+            await sending
+        finally:
+            cutting.cancel()
+            sending.cancel()
+            await asyncio.gather(cutting, sending, return_exceptions=True)
+
+
+class Scenario(KeySender):
+    """A pair behind proxies."""
+
+    def __init__(self, cluster: Cluster, proxies: dict[str, Proxy], count: int, seed: int) -> None:
+        super().__init__(cluster.address, proxies.values(), count, seed)
+        self.cluster = cluster
+        self.proxy_of = proxies
+        self.master, self.slave = "a", "b"
+
+    async def start(self, name: str, role: str, **more: object) -> None:
+        config = {"broker_role": role, "advertised_address": self.proxy_of[name].address, **more}
+        await self.cluster.start(name, **config)
+        self.proxy_of[name].target = ("127.0.0.1", self.cluster[name].port)
 
     async def change_places(self) -> None:
         """A planned promotion, tried again where the proxy cut into it."""
@@ -156,21 +188,14 @@ async def play(
         await cluster.until_following("b")
         await cluster.admin.create_topic("T", queues=QUEUES, attributes=ATTRIBUTES)
         await cluster["b"].parts.peers.replication.tables.take_from(cluster.at("a"))
-        sending = asyncio.create_task(scenario.send_all())
-        cutting = asyncio.create_task(scenario.cut())
-        try:
+        async with scenario.running():
             for number in range(changes):
                 await scenario.until_done((number + 1) / (changes + 1))
                 change = scenario.lose_master if number % 2 else scenario.change_places
                 await change()
                 await cluster.until_following(scenario.slave)
-            await sending
-        finally:
-            cutting.cancel()
-            sending.cancel()
-            await asyncio.gather(cutting, sending, return_exceptions=True)
         keys = await stored(cluster[scenario.master])
-        assert keys == Counter(f"key-{number}" for number in range(count))
+        assert keys == scenario.expected
         return scenario
 
 

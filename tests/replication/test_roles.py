@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,7 @@ from tests.replication.members import NameServerProcess, OurMember
 from tests.replication.rolling import Diary, clients_of, until_all_came, until_busy
 from tests.support.clients.peer import peer_at
 from tests.support.eventually import SECONDS_MAX, until
+from tests.support.faults.proxy import Proxy
 from tests.support.programs import java_command
 from tests.support.servers.clusters import JavaPeer
 from tests.support.servers.command import kerolox
@@ -67,12 +68,12 @@ class Pair:
         deadline = asyncio.get_running_loop().time() + SECONDS_MAX
         while asyncio.get_running_loop().time() < deadline:
             roles = await self.roles()
-            masters = [each for each in roles.values() if each.role != "SLAVE"]
-            assert len([each for each in masters if not each.newer_epoch]) <= 1, roles
-            is_calm = not any(each.is_paused for each in masters)
+            masters = [at for at, each in roles.items() if each.role != "SLAVE"]
+            assert len([at for at in masters if not roles[at].newer_epoch]) <= 1, roles
+            is_calm = not any(roles[at].is_paused for at in masters)
             follows = all(each.is_following for each in roles.values() if each.role == "SLAVE")
             if len(roles) == 2 and is_calm and (follows or not masters):
-                return masters[0].address if masters else ""
+                return masters[0] if masters else ""
             await asyncio.sleep(0.05)
         raise AssertionError(f"{await self.roles()}")
 
@@ -115,14 +116,24 @@ def name_servers(folder: Path, kinds: Sequence[str]) -> Iterator[list[str]]:
 
 
 @contextlib.asynccontextmanager
-async def pair_of(folder: Path, kinds: Sequence[str] = ("ours",)) -> AsyncIterator[Pair]:
-    """A pair, and name servers of some kinds."""
+async def pair_of(
+    folder: Path,
+    kinds: Sequence[str] = ("ours",),
+    *,
+    proxies: Sequence[Proxy] = (),
+    attributes: Mapping[str, str] | None = None,
+) -> AsyncIterator[Pair]:
+    """A pair, and name servers of some kinds. ``proxies``: clients reach each of the pair through
+    one. ``attributes``: of the topic."""
     with name_servers(folder, kinds) as addresses:
         namesrv = ";".join(addresses)
         quick = {"haSendHeartbeatInterval": 200, "mappedFileSizeCommitLog": 1 << 20}
         one = OurMember(folder / "one", namesrv, {"brokerRole": "SYNC_MASTER", **quick})
         slave = {"brokerRole": "SLAVE", "brokerId": 1, **quick}
         two = OurMember(folder / "two", namesrv, slave)
+        for member, proxy in zip((one, two), proxies, strict=False):
+            proxy.target = (member.host, member.port)
+            member.settings["advertisedAddress"] = proxy.address
         try:
             one.start()
             two.start()
@@ -130,7 +141,8 @@ async def pair_of(folder: Path, kinds: Sequence[str] = ("ours",)) -> AsyncIterat
                 admin = Admin.on(Access(client, tuple(addresses)))
                 pair = Pair(admin, namesrv, one, two)
                 assert await pair.until_settled() == one.address
-                await admin.create_topic(TOPIC, broker=one.address, queues=QUEUES)
+                made = {"queues": QUEUES, "attributes": attributes}
+                await admin.create_topic(TOPIC, broker=one.address, **made)
                 yield pair
         finally:
             one.end()
