@@ -1,17 +1,19 @@
 """Claim: a window of keys (``dedup.window.ms``) costs under 3 % of the rate of sends, none without.
 
-python benchmarks/dedup.py [--kernel native|python] [--keys 1000000] [--rounds 9] [--feed]
+python benchmarks/dedup.py [--kernel native|python] [--keys 1000000] [--rounds 9] [--feed|--restart]
 
 Two topics of one broker, one with a window that has so many keys and forgets the oldest, take the
 same sends in turn: 128 B with properties, 64 in flight on each of four connections of the load
 generator. Printed are the medians of the rates and of the broker's CPU of a message. ``--feed``:
-what the kernel alone takes for a message, without sockets.
+what the kernel alone takes for a message, without sockets. ``--restart``: CPU and time of a start
+until it serves, with so many keys to read from the log and with one, in turn.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -70,11 +72,12 @@ def measure_feed(name: str, keys: int, rounds: int) -> None:
         for _ in range(rounds):
             for what, some in (("without", without), ("with", chunks)):
                 times[what].append(run(some, CHUNKS_PER_ROUND))
-        ((_, kept, _, cut),) = store.dedup_windows()
+        [window] = store.dedup_windows()
         store.close()
     medians = {what: statistics.median(found) for what, found in times.items()}
     print(
-        f"feed, {name}, {kept} keys, {cut} cut: "
+        f"feed, {name}, {window.keys} keys of {window.bytes_taken / window.keys:.0f} bytes, "
+        f"{window.cut} cut: "
         + ", ".join(f"{what} {min(times[what]):.3f} {medians[what]:.3f} us" for what in times)
         + f" (least, median): {100 * (medians['with'] / medians['without'] - 1):+.1f} %",
         flush=True,
@@ -99,11 +102,7 @@ def measure_rates(kernel: str, keys: int, rounds: int) -> None:
         tempfile.TemporaryDirectory(prefix="kerolox-dedup-") as folder,
         our_broker(Path(folder), kernel, f"dedupMaxKeys={keys}") as target,
     ):
-        lines = (Path(folder) / "ready").read_text().splitlines()
-        with Admin(dict(line.split("=") for line in lines)["namesrv"]) as admin:
-            for topic, attributes in (("Without", {}), ("With", {"dedup.window.ms": WINDOW_MS})):
-                wanted = {name: str(value) for name, value in attributes.items()}
-                admin.create_topic(topic, queues=4, attributes=wanted)
+        create_topics(Path(folder), {"Without": 0, "With": WINDOW_MS})
         sent = 0.0
         while sent < 1.2 * keys:
             sent += 3 * load("With", target, 3)[0]
@@ -122,6 +121,49 @@ def measure_rates(kernel: str, keys: int, rounds: int) -> None:
     )
 
 
+def started(folder: Path, kernel: str, keys: int) -> tuple[float, float]:
+    """Seconds of CPU, and of time, until a broker on a folder serves."""
+    begin = time.monotonic()
+    with our_broker(folder, kernel, f"dedupMaxKeys={keys}", "vipPortEnable=false") as target:
+        seconds = time.monotonic() - begin
+        fields = Path(f"/proc/{target.pid}/stat").read_text().rpartition(")")[2].split()
+        ticks = int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK"), seconds
+
+
+def measure_restart(kernel: str, keys: int, rounds: int) -> None:
+    """Print what a start costs with so many keys, and with one."""
+    found: dict[int, list[tuple[float, float]]] = {1: [], keys: []}
+    with tempfile.TemporaryDirectory(prefix="kerolox-dedup-") as name:
+        folder = Path(name)
+        with our_broker(folder, kernel, f"dedupMaxKeys={keys}", "vipPortEnable=false") as target:
+            create_topics(folder, {"With": WINDOW_MS})
+            sent = 0.0
+            while sent < 1.1 * keys:
+                sent += 2 * load("With", target, 2)[0]
+        for _ in range(rounds):
+            for count in found:
+                found[count].append(started(folder, kernel, count))
+    cpu, seconds = (
+        {count: statistics.median(each[part] for each in found[count]) for count in found}
+        for part in (0, 1)
+    )
+    print(
+        f"{kernel}: a start with {keys} keys took {cpu[keys]:.2f} s of CPU and "
+        f"{seconds[keys]:.2f} s, with one {cpu[1]:.2f} and {seconds[1]:.2f}",
+        flush=True,
+    )
+
+
+def create_topics(folder: Path, windows: dict[str, int]) -> None:
+    """Make topics with windows of so many milliseconds; 0: without."""
+    lines = (folder / "ready").read_text().splitlines()
+    with Admin(dict(line.split("=") for line in lines)["namesrv"]) as admin:
+        for topic, window_ms in windows.items():
+            attributes = {"dedup.window.ms": str(window_ms)} if window_ms else {}
+            admin.create_topic(topic, queues=4, attributes=attributes)
+
+
 def main() -> int:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -129,8 +171,11 @@ def main() -> int:
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--feed", action="store_true")
+    parser.add_argument("--restart", action="store_true")
     chosen = parser.parse_args()
     measure = measure_feed if chosen.feed else measure_rates
+    if chosen.restart:
+        measure = measure_restart
     measure(chosen.kernel, chosen.keys, chosen.rounds)
     return 0
 
