@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kerolox.controller.raft.messages import NOBODY, MessageType
 from kerolox.controller.raft.raft import Raft, Ready
 from tests.controller.simulated import World
 
 if TYPE_CHECKING:
-    from kerolox.controller.raft.messages import Configuration, Message
+    from kerolox.controller.raft.messages import Configuration, HardState, Message
 
 SEEDS_MAX = 1_000
 
@@ -125,6 +125,22 @@ class CutsWhatItHas(Raft):
         super()._answer_append(message)
 
 
+class TrustsAnEmptyFolder(Raft):
+    """Who has lost its disk votes as before."""
+
+    def __init__(self, node_id: str, *, hard_state: HardState, **rest: Any) -> None:
+        super().__init__(node_id, hard_state=replace(hard_state, learns=False), **rest)
+
+
+class LearnsTooSoon(Raft):
+    """Any entry of a leader counts as having caught up."""
+
+    def _answer_append(self, message: Message) -> None:
+        super()._answer_append(message)
+        if self.log.last_index:
+            self.learns = False
+
+
 class ChangesManyMembers(Raft):
     """A change of members is taken while another one is under way, and counts at once."""
 
@@ -148,6 +164,8 @@ BUGS: dict[type[Raft], int] = {
     ReadsBeforeItsTerm: 4,
     CutsWhatItHas: 3,
     ChangesManyMembers: 404,
+    TrustsAnEmptyFolder: 0,
+    LearnsTooSoon: 0,
 }
 
 

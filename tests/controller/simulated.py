@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kerolox.controller.raft.log import RaftLog
-from kerolox.controller.raft.messages import Entry, EntryType, HardState, Message, Snapshot
+from kerolox.controller.raft.messages import (
+    Configuration,
+    Entry,
+    EntryType,
+    HardState,
+    Message,
+    Snapshot,
+    decode_configuration,
+)
 from kerolox.controller.raft.raft import ProposalError, Raft, Ready, Role, Timing
 from tests.controller.history import History
 
@@ -65,7 +73,8 @@ class Node:
 
     def __init__(self, node_id: str, members: dict[str, str]) -> None:
         self.node_id = node_id
-        self.disk = Disk(HardState(), Snapshot(configuration=members))
+        self.members = members
+        self.use_new_disk()
         self.raft: Raft | None = None
         self.writing: Ready | None = None
         self.life = 0
@@ -74,6 +83,9 @@ class Node:
         self.waiting: dict[int, Callable[[], None]] = {}
         """Value → called when it is applied."""
         self.speed = 1.0
+
+    def use_new_disk(self) -> None:
+        self.disk = Disk(HardState(learns=True), Snapshot(configuration=self.members))
 
 
 class World:
@@ -141,6 +153,29 @@ class World:
             self._write(node, node.writing, part=self.random.random())
         node.raft = node.writing = None
         self._at(self.random.randrange(600), lambda: node.raft is None and self._start(node))
+
+    def _replace_disk(self, node: Node) -> None:
+        """It forgets all. A majority remembers: others that forgot have learned all anew before,
+        and a leader that is cut off gives up before it is back."""
+        if node.raft is None or self._some_learn() or min(map(len, self._groups())) < 3:
+            return
+        node.raft = node.writing = None
+        node.use_new_disk()
+        self._at(600, lambda: node.raft is None and self._start(node))
+
+    def _groups(self) -> list[Configuration]:
+        """Members, as nodes know them or will, if an entry is committed."""
+        groups = [each.raft.configuration for each in self.nodes.values() if each.raft]
+        entries = [entry for each in self.nodes.values() for entry in each.disk.entries]
+        return [each for each in groups if each] + [
+            decode_configuration(each.data)
+            for each in entries
+            if each.type is EntryType.CONFIGURATION
+        ]
+
+    def _some_learn(self) -> bool:
+        members = {name for group in self._groups() for name in group}
+        return any(self.nodes[each].disk.hard_state.learns for each in members)
 
     def _tick(self, node: Node) -> None:
         self._at(TICK * node.speed, lambda: self._tick(node))
@@ -272,7 +307,7 @@ class World:
         self._at(self.random.randrange(20, 300), self._fault)
         node = self.random.choice(list(self.nodes.values()))
         names = sorted(self.nodes)
-        match self.random.randrange(8):
+        match self.random.randrange(9):
             case 0 | 1:
                 self._crash(node)
             case 2:
@@ -286,6 +321,8 @@ class World:
             case 5:
                 self.cut = set()
             case 6:
+                self._replace_disk(node)
+            case 7:
                 self.loss = self.random.choice((0.0, 0.1, 0.3))
                 self.delay = self.random.choice((3, 20, 60))
                 node.speed = self.random.choice((0.7, 1.0, 1.0, 1.5))
@@ -299,7 +336,7 @@ class World:
             if raft is None or raft.role is not Role.LEADER:
                 continue
             try:
-                if self.random.random() < 0.4:
+                if self.random.random() < 0.4 or self._some_learn():
                     raft.transfer_leadership(self.random.choice(sorted(self.nodes)))
                 else:
                     raft.propose_configuration(self._other_members(dict(raft.configuration)))

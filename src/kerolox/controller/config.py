@@ -10,7 +10,8 @@ from typing import ClassVar
 from kerolox.addresses import split_address
 from kerolox.errors import ConfigError
 from kerolox.remoting.limits.admission import CONNECTIONS_MAX
-from kerolox.role_settings import LATER, LIVE, RoleSettings
+from kerolox.role_settings import LATER, LIVE
+from kerolox.security.dialling import TlsDialSettings
 from kerolox.settings_class import settings_dataclass
 
 MEMBERS_MAX = 15
@@ -39,7 +40,7 @@ _HOME = Path("~/controller")
 
 
 @settings_dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerConfig(RoleSettings):
+class ControllerConfig(TlsDialSettings):
     """Settings of one controller; each field is the same-named key."""
 
     unused_keys: ClassVar[Mapping[str, str]] = UNUSED_KEYS
@@ -53,7 +54,10 @@ class ControllerConfig(RoleSettings):
     controller_store_path: Path = field(default_factory=lambda: _HOME.expanduser() / "raft")
     controller_secret: str = field(default="", repr=False, metadata={"bytes": 1024, "secret": True})
     """What all controllers of the group share: messages between them are signed with it. Empty:
-    whoever reaches the port is believed. A key of ours."""
+    those are believed that come from the addresses of controllers. A key of ours."""
+    controller_accepts_copy: bool = False
+    """Start with files that are a copy, as of a backup. Only the last controller of a group may;
+    others begin with an empty folder, and learn all. A key of ours."""
     config_store_path: Path = field(
         default_factory=lambda: (_HOME / "controller.properties").expanduser()
     )

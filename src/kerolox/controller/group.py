@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+import msgspec
+
 from kerolox.controller.raft.messages import Entry, EntryType, Message
 from kerolox.controller.raft.raft import NotLeaderError, Raft, Ready, Role
 from kerolox.controller.storage import RaftStorage
@@ -32,13 +34,15 @@ class StateMachine(Protocol):
     """What all nodes have alike."""
 
     def apply(self, data: bytes) -> object:
-        """Do what an entry says; its result is told to who proposed it. Raises nothing."""
+        """Do what an entry says; its result is told to who proposed it. msgspec.DecodeError: it
+        is nothing that this version knows."""
 
     def encode(self) -> bytes:
         """All of it."""
 
     def restore(self, data: bytes) -> None:
-        """Become what ``encode`` gave; empty: the beginning."""
+        """Become what ``encode`` gave; empty: the beginning. msgspec.DecodeError: it is something
+        else, and nothing changed."""
 
 
 @dataclass(slots=True)
@@ -152,20 +156,30 @@ class RaftGroup:
                 while await self._work():
                     pass
             except OSError as error:
-                self.fault = f"its disk failed: {error}"
-                _log.critical(
-                    "controller %s takes no part any more, since its log can't be written: %s; "
-                    "mend that, and start it again",
-                    self.raft.node_id,
-                    error,
-                )
-                self._fail_waiting(NotLeaderError(self.fault), proposals=True)
-                self._on_leader_change()
+                self._give_up(f"its disk failed: {error}", "mend that")
                 return
+            except msgspec.DecodeError as error:
+                self._give_up(
+                    f"its log has what it does not understand: {error}",
+                    "use the version of the other controllers",
+                )
+                return
+
+    def _give_up(self, fault: str, advice: str) -> None:
+        self.fault = fault
+        _log.critical(
+            "controller %s takes no part any more: %s; %s, and start it again",
+            *(self.raft.node_id, fault, advice),
+        )
+        self._fail_waiting(NotLeaderError(fault), proposals=True)
+        self._on_leader_change()
 
     async def _work(self) -> bool:
         """Do what is ready; False: there was nothing."""
         ready = self.raft.ready()
+        if ready.snapshot is not None:
+            # Before it is written: one that makes no sense must not take the place of what does.
+            self._state_machine.restore(ready.snapshot.data)
         if ready.snapshot or ready.entries or ready.hard_state:
             await self._write(self._storage.save, ready)
         for message in ready.messages:
@@ -178,8 +192,6 @@ class RaftGroup:
         return bool(ready)
 
     def _apply(self, ready: Ready) -> None:
-        if ready.snapshot is not None:
-            self._state_machine.restore(ready.snapshot.data)
         for entry in ready.committed:
             result = None
             if entry.type is EntryType.NORMAL and entry.data:

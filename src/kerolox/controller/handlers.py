@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
+import msgspec
+
 from kerolox.controller.config import ControllerConfig
 from kerolox.controller.group import RaftGroup
 from kerolox.controller.live_brokers import LiveBrokers
@@ -26,6 +28,7 @@ from kerolox.controller.replicas_info import (
     Result,
     encode_command,
 )
+from kerolox.controller.trust import MemberHosts
 from kerolox.properties import format_properties
 from kerolox.protocol.bodies import decode_request, encode_body
 from kerolox.protocol.codes import RequestCode, ResponseCode
@@ -52,6 +55,12 @@ from kerolox.remoting.server import ServerConnection
 from kerolox.remoting.unserved import UnservedCodes
 from kerolox.text import printable
 
+EPOCH_MAX = 1 << 30
+"""The newest epoch that a broker may tell: one is left to elect above it, many times."""
+
+COMPLAIN_MS = 1_000
+"""Between two lines of the log about messages of Raft that are refused."""
+
 _log = logging.getLogger(__name__)
 
 router: Router[ControllerHandlers] = Router()
@@ -73,8 +82,13 @@ class ControllerHandlers:
         gave."""
         self.config, self.group, self.replicas, self.live = config, group, replicas, live
         self._clock_ms, self._on_elected = clock_ms, on_elected
+        self.hosts = MemberHosts(lambda: (config.members, group.raft.configuration))
+        """From where messages of Raft come that nobody signs."""
         self.audit = Audit("controller")
         self.unserved = UnservedCodes("controller")
+        self.refused_messages = 0
+        """Messages of Raft that were not believed."""
+        self._complained_ms = -COMPLAIN_MS
 
     async def handle(
         self, command: RemotingCommand, connection: ServerConnection
@@ -101,7 +115,8 @@ class ControllerHandlers:
 
     async def elect(self, command: ElectMaster) -> Result:
         """Have a master elected, and report it."""
-        result = await self.change(command)
+        newest = self.newer_epoch(command.broker_name)
+        result = await self.change(msgspec.structs.replace(command, newest_epoch=newest))
         name, header = printable(command.broker_name), result.header
         if result.code == ResponseCode.SUCCESS and isinstance(header, MasterHeader):
             _log.warning(
@@ -121,6 +136,15 @@ class ControllerHandlers:
             return []
         return self.live.best_first(broker_set.cluster_name, broker_name, self._clock_ms())
 
+    def newer_epoch(self, broker_name: str) -> int:
+        """The epoch that a broker of a name knows and the controllers do not; 0: none does. Their
+        data was put back to an older state then, and nobody who is in sync by it need be so."""
+        broker_set = self.replicas.broker_sets.get(broker_name)
+        if broker_set is None:
+            return 0
+        known = self.live.newest_epoch(broker_set.cluster_name, broker_name, self._clock_ms())
+        return known if known > broker_set.master_epoch else 0
+
     # -- brokers ------------------------------------------------------------------------------
     @router.on(RequestCode.BROKER_HEARTBEAT, BrokerHeartbeatHeader.decode)
     async def _heartbeat(self, header: BrokerHeartbeatHeader, request: Request) -> Reply:
@@ -128,6 +152,11 @@ class ControllerHandlers:
             code = ResponseCode.CONTROLLER_INVALID_REQUEST
             return Reply(code, "Heart beat with empty brokerId")
         connection_id = request.connection.connection_id
+        if (header.epoch or 0) > EPOCH_MAX:
+            return Reply(
+                ResponseCode.CONTROLLER_INVALID_REQUEST,
+                f"epoch {header.epoch}; none is above {EPOCH_MAX}",
+            )
         if not self.live.renew(header, connection_id, self._clock_ms()):
             return Reply(ResponseCode.SYSTEM_BUSY, "too many brokers send heartbeats")
         return Reply(ResponseCode.SUCCESS, "Heart beat success")
@@ -159,7 +188,8 @@ class ControllerHandlers:
             broker_name=header.broker_name,
             broker_id=header.broker_id,
             broker_address=header.broker_address,
-            alive=self.alive(header.broker_name),
+            # Who the master is, is not told as long as the brokers know better.
+            alive=[] if self.newer_epoch(header.broker_name) else self.alive(header.broker_name),
         )
         return _reply(await self.change(command))
 
@@ -242,20 +272,32 @@ class ControllerHandlers:
     # -- controllers --------------------------------------------------------------------------
     @router.on(RequestCode.RAFT_MESSAGE, RaftMessageHeader.decode)
     async def _raft_message(self, header: RaftMessageHeader, request: Request) -> Reply | None:
-        config = self.config
+        config, peer = self.config, request.connection
         try:
+            if not config.controller_secret and not self.hosts.has(peer.peer[0]):
+                raise RaftMessageError(
+                    "no controller is at that address; give all controllers the same"
+                    " controllerSecret if that is wrong"
+                )
             message = raft_message(
                 header, request.body, config.controller_d_leger_group, config.controller_secret
             )
         except RaftMessageError as error:
-            _log.warning(
-                "a message of Raft from %s is refused: %s",
-                request.connection.remote_address,
-                printable(str(error)),
-            )
+            self._complain(peer.remote_address, str(error))
             return None
         self.group.step(message)
         return None
+
+    def _complain(self, address: str, reason: str) -> None:
+        """Log a message that was refused, not more often than ``COMPLAIN_MS``: they may be many."""
+        self.refused_messages += 1
+        now = self._clock_ms()
+        if now - self._complained_ms >= COMPLAIN_MS:
+            self._complained_ms = now
+            _log.warning(
+                "a message of Raft from %s is refused, the %d. in all: %s",
+                *(address, self.refused_messages, printable(reason)),
+            )
 
 
 def _reply(result: Result) -> Reply:

@@ -92,6 +92,17 @@ class LiveBrokers:
         ]
         return [broker_id for *_, broker_id in sorted(alive)]
 
+    def newest_epoch(self, cluster_name: str, broker_name: str, now_ms: int) -> int:
+        """The newest epoch that a broker of a set has told that is alive; 0: none has."""
+        return max(
+            (
+                info.epoch
+                for identity, info in self.table.items()
+                if identity[:2] == (cluster_name, broker_name) and _is_alive(info, now_ms)
+            ),
+            default=0,
+        )
+
     def expire(self, now_ms: int) -> list[BrokerIdentity]:
         """Forget those whose time is over; who they were."""
         return self._drop([i for i, info in self.table.items() if not _is_alive(info, now_ms)])

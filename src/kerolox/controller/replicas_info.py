@@ -61,10 +61,10 @@ class BrokerSet(msgspec.Struct, kw_only=True):
         broker = None if broker_id is None else self.brokers.get(broker_id)
         return None if broker is None else broker.address
 
-    def use_master(self, broker_id: int | None) -> None:
-        """There is a new master, or none any more."""
+    def use_master(self, broker_id: int | None, newest_epoch: int = 0) -> None:
+        """There is a new master, or none any more. Its epoch is above what brokers know."""
         self.master_broker_id = broker_id
-        self.master_epoch += 1
+        self.master_epoch = max(self.master_epoch, newest_epoch) + 1
         if broker_id is not None:
             self.use_sync_state_set([broker_id])
 
@@ -131,6 +131,8 @@ class ElectMaster(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Best first: by epoch, end of the log, priority."""
     may_be_unclean: bool = False
     """Others than those of the sync state set may be elected: acknowledged messages are lost."""
+    newest_epoch: int = 0
+    """The newest that brokers have told, where that is above the set's."""
 
 
 class CleanBrokerData(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -236,6 +238,9 @@ class ReplicasInfoManager:
                 return Result(ResponseCode.CONTROLLER_BROKER_ID_INVALID, full, header)
             broker_set = BrokerSet(cluster_name=command.cluster_name, broker_name=name)
             self.broker_sets[name] = broker_set
+        other_cluster = _refusal_of_cluster(command.cluster_name, broker_set)
+        if other_cluster is not None:
+            return Result(ResponseCode.CONTROLLER_BROKER_ID_INVALID, other_cluster, header)
         known = broker_set.brokers.get(broker_id)
         if known is not None and known.check_code == command.check_code:
             return Result(header=header)
@@ -264,6 +269,10 @@ class ReplicasInfoManager:
                 f"{what.format(name)} hasn't been registered in {where}",
                 header,
             )
+        other_cluster = _refusal_of_cluster(command.cluster_name, broker_set)
+        if other_cluster is not None:
+            code = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+            return Result(code, other_cluster, header)
         broker = broker_set.brokers[broker_id]
         broker_set.brokers[broker_id] = Broker(command.broker_address, broker.check_code)
         if broker_set.master_broker_id in command.alive:
@@ -303,10 +312,19 @@ class ReplicasInfoManager:
                 f"BrokerId: {command.broker_id} hasn't been registered in broker-set: "
                 f"{command.broker_name}",
             )
+        is_behind = command.newest_epoch > broker_set.master_epoch
+        if is_behind and not command.designate:
+            return Result(
+                ResponseCode.CONTROLLER_ELECT_MASTER_FAILED,
+                f"a broker of {command.broker_name} knows epoch {command.newest_epoch}, and the "
+                f"controllers {broker_set.master_epoch}: their data is older than the brokers'. "
+                "Elect the broker that has the newest messages by its id",
+                MasterHeader(),
+            )
         elected = _elected(command, broker_set)
         if elected is None:
             return self._elect_nobody(command, broker_set)
-        if elected == broker_set.master_broker_id:
+        if elected == broker_set.master_broker_id and not is_behind:
             return Result(
                 ResponseCode.CONTROLLER_MASTER_STILL_EXIST,
                 f"The old master {elected} is still alive, not need to elect new master for broker "
@@ -314,7 +332,7 @@ class ReplicasInfoManager:
                 broker_set.master,
                 ElectMasterResponseBody(sync_state_set=broker_set.sync_state_set),
             )
-        broker_set.use_master(elected)
+        broker_set.use_master(elected, command.newest_epoch)
         members = BrokerMemberGroup(
             broker_addrs={each: broker.address for each, broker in broker_set.brokers.items()},
             broker_name=broker_set.broker_name,
@@ -359,6 +377,16 @@ class ReplicasInfoManager:
         if broker_set.master_broker_id in gone:
             broker_set.use_master(None)
         return Result()
+
+
+def _refusal_of_cluster(cluster_name: str, broker_set: BrokerSet) -> str | None:
+    """Why a broker of a cluster is none of a set. RocketMQ takes it, and never finds it alive."""
+    if cluster_name == broker_set.cluster_name:
+        return None
+    return (
+        f"broker-set {broker_set.broker_name} is of cluster {broker_set.cluster_name}, not of "
+        f"{cluster_name}"
+    )
 
 
 def _refusal_of_master(command: AlterSyncStateSet, broker_set: BrokerSet) -> tuple[int, str] | None:
@@ -408,7 +436,9 @@ def _elected(command: ElectMaster, broker_set: BrokerSet) -> int | None:
     alive = [each for each in command.alive if each in broker_set.brokers]
     in_sync = [each for each in alive if each in broker_set.sync_state_set]
     preferred = command.broker_id if command.designate else None
-    for candidates in (in_sync, alive if command.may_be_unclean else []):
+    # What is known to be in sync says nothing when the brokers know newer epochs.
+    is_old = command.newest_epoch > broker_set.master_epoch
+    for candidates in (in_sync, alive if command.may_be_unclean or is_old else []):
         old = broker_set.master_broker_id
         if old in candidates and preferred in (None, old):
             return old

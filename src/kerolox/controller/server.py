@@ -37,6 +37,7 @@ from kerolox.release import __version__
 from kerolox.remoting.client import RemotingClient
 from kerolox.remoting.server import ConnectionLimits, RemotingServer, ServerConnection
 from kerolox.remoting.tls.server_tls import ServerTls
+from kerolox.security.contexts import TlsContexts
 from kerolox.tasks import end_tasks
 from kerolox.text import printable
 
@@ -87,7 +88,9 @@ class Controller:
             group=config.controller_d_leger_group,
             node_id=config.controller_d_leger_self_id,
         )
-        self._client = RemotingClient(connect_timeout_seconds=SEND_SECONDS_MAX)
+        self._client = RemotingClient(
+            connect_timeout_seconds=SEND_SECONDS_MAX, tls=TlsContexts(config.tls_or_plain)
+        )
         self._tls = ServerTls.of(config)
         self._sending: set[asyncio.Task[None]] = set()
         self._electing: set[str] = set()
@@ -105,7 +108,7 @@ class Controller:
     async def start(self) -> None:
         """Read the files, listen, take part. ConfigError: a file or the port can't be used."""
         config = self.config
-        self._storage.open(config.members)
+        self._storage.open(config.members, may_be_copy=config.controller_accepts_copy)
         try:
             raft = Raft(
                 config.controller_d_leger_self_id,
@@ -134,10 +137,16 @@ class Controller:
             )
             if self._tls is not None:
                 self._tls.start()
+            await self._handlers.hosts.look_up()
             await self._server.start()
         except BaseException:
             self._storage.close()
             raise
+        if not config.controller_secret and len(config.members) > 1:
+            _log.warning(
+                "controllerSecret is empty: whoever sends from the address of a controller is "
+                "believed; give all controllers the same one"
+            )
         self._started_ms = self._clock_ms()
         self.group.start()
         self._scanning = asyncio.get_running_loop().create_task(self._scan_always())
@@ -157,6 +166,7 @@ class Controller:
         await end_tasks(scanning)
         await self.group.stop()
         await self._server.stop()
+        await self._handlers.hosts.stop()
         if self._tls is not None:
             await self._tls.stop()
         await end_tasks(*self._sending)

@@ -7,7 +7,8 @@ durable when :meth:`RaftStorage.save` returns, and is there as a whole or not at
 
 A new snapshot begins a new file, ``raft-N.log``: written beside the old one, then given its name.
 So the last file is whole up to its last batch, which a crash may have torn: that is cut off. What
-is wrong before the last batch no crash did, and the file is refused.
+is wrong before the last batch no crash did, and the file is refused. So is a copy of a file: it
+may be from a backup, and then votes and entries are forgotten that others count on.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kerolox.config import sync_folder
+from kerolox.controller.birth import birth_of
 from kerolox.controller.raft.messages import Configuration, Entry, HardState, Snapshot
 from kerolox.errors import ConfigError
 
@@ -66,6 +68,8 @@ class _Header(msgspec.Struct, frozen=True, kw_only=True):
     """Version of the format."""
     group: str
     node: str
+    birth: str = ""
+    """Which file it is; empty: written before this was kept."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -87,16 +91,18 @@ class RaftStorage:
         self.entries: list[Entry] = []
         """The last two are what was there when it was opened."""
 
-    def open(self, first_members: Configuration) -> None:
-        """Lock the folder and read it; an empty one begins with these members. ConfigError: it is
-        used already, of another node, newer than this Kerolox, or damaged."""
+    def open(self, first_members: Configuration, *, may_be_copy: bool = False) -> None:
+        """Lock the folder and read it; an empty one begins with these members, and learns from
+        them. ConfigError: it is used already, of another node, newer than this Kerolox, damaged, or
+        a copy. ``may_be_copy``: that is taken."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._take_lock()
             files = self._files()
             if files:
-                self._load(files[-1])
+                self._load(files[-1], may_be_copy=may_be_copy)
             else:
+                self.hard_state = HardState(learns=True)
                 self.snapshot = Snapshot(configuration=dict(first_members))
                 self._begin(self.snapshot, self.hard_state, ())
             self._remove_others()
@@ -137,13 +143,15 @@ class RaftStorage:
         return self._log_bytes > LOG_BYTES_MAX
 
     # -- reading ------------------------------------------------------------------------------
-    def _load(self, number: int) -> None:
+    def _load(self, number: int, *, may_be_copy: bool) -> None:
         path = self._path(number)
         size = path.stat().st_size
         if size > FILE_BYTES_MAX:
             raise ConfigError(f"{path} has {size} bytes; at most {FILE_BYTES_MAX} are read")
-        data = path.read_bytes()
-        position = self._check_header(path, data)
+        # Unbuffered, and not for appending: what follows is written behind what is whole.
+        self._file = path.open("r+b", buffering=0)
+        data = self._file.readall()
+        header, position = self._check_header(path, data)
         begin = position
         while (end := _batch_end(data, position)) is not None:
             self._take(path, position, _decode_batch(path, data, position, end))
@@ -153,13 +161,20 @@ class RaftStorage:
         if position < len(data):
             self._cut_tail(path, data, position)
         self._number, self._log_bytes = number, position - begin
-        # Unbuffered, and not for appending: what follows is written behind what is whole.
-        self._file = path.open("r+b", buffering=0)
         self._file.truncate(position)
         self._file.seek(position)
         os.fsync(self._file.fileno())
+        if header.birth and header.birth != birth_of(self._file.fileno()):
+            if not may_be_copy:
+                raise ConfigError(
+                    f"{path} is a copy: votes and entries may be missing that others"
+                    f" count on; {_ADVICE}, or, of a group that has no other"
+                    " controller, set controllerAcceptsCopy=true for one start"
+                )
+            _log.warning("%s is a copy, and controllerAcceptsCopy takes it", path)
+            self._begin(self.snapshot, self.hard_state, tuple(self.entries))
 
-    def _check_header(self, path: Path, data: bytes) -> int:
+    def _check_header(self, path: Path, data: bytes) -> tuple[_Header, int]:
         end = data.find(b"\n", 0, _HEADER_BYTES_MAX) + 1
         try:
             header = msgspec.json.decode(data[:end], type=_Header)
@@ -176,7 +191,7 @@ class RaftStorage:
                 f" {self._identity[1]} of {self._identity[0]}; each needs a controllerStorePath of"
                 " its own"
             )
-        return end
+        return header, end
 
     def _take(self, path: Path, position: int, batch: Batch) -> None:
         if batch.snapshot is not None:
@@ -210,7 +225,6 @@ class RaftStorage:
     # -- writing ------------------------------------------------------------------------------
     def _begin(self, snapshot: Snapshot, hard_state: HardState, entries: tuple[Entry, ...]) -> None:
         group, node_id = self._identity
-        header = msgspec.json.encode(_Header(kerolox_raft=VERSION, group=group, node=node_id))
         batch = _packed(Batch(snapshot, hard_state, entries))
         path = self._path(self._number + 1)
         temporary = path.with_suffix(".tmp")
@@ -218,7 +232,10 @@ class RaftStorage:
             temporary.unlink()
         file = temporary.open("xb", buffering=0)
         try:
-            _write(file, header + b"\n" + batch)
+            header = _Header(
+                kerolox_raft=VERSION, group=group, node=node_id, birth=birth_of(file.fileno())
+            )
+            _write(file, msgspec.json.encode(header) + b"\n" + batch)
             temporary.rename(path)
             sync_folder(self._folder)
         except BaseException:
@@ -258,7 +275,7 @@ class RaftStorage:
         return self._folder / f"raft-{number}.log"
 
 
-_ADVICE = "take this controller out of the group, and add it again with an empty folder"
+_ADVICE = "empty this folder: the controller learns all from the others"
 
 
 def _packed(batch: Batch) -> bytes:

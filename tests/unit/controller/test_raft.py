@@ -227,3 +227,72 @@ def test_a_follower_far_behind_gets_a_snapshot() -> None:
     ready = work(empty)
     assert ready.snapshot == first.snapshot
     assert [(each.index, each.reject) for each in ready.messages] == [(2, False)]
+
+
+def test_a_vote_that_comes_twice_counts_once_and_a_strangers_never() -> None:
+    raft = node(members={f"n{number}": "a" for number in range(5)})
+    raft.campaign()
+    for _ in range(3):
+        raft.step(message(MessageType.PRE_VOTE_RESPONSE, term=1))
+        raft.step(message(MessageType.PRE_VOTE_RESPONSE, term=1, sender="n9"))
+    assert raft.role is Role.PRE_CANDIDATE
+    raft.step(message(MessageType.PRE_VOTE_RESPONSE, term=1, sender="n2"))
+    for _ in range(3):
+        raft.step(message(MessageType.VOTE_RESPONSE, term=1))
+        raft.step(message(MessageType.VOTE_RESPONSE, term=1, sender="n9"))
+    assert raft.role is Role.CANDIDATE
+    # Who said yes can't say no for another one, nor the other way round.
+    raft.step(message(MessageType.VOTE_RESPONSE, term=1, sender="n2", reject=True))
+    raft.step(message(MessageType.VOTE_RESPONSE, term=1, sender="n2"))
+    assert raft.role is Role.CANDIDATE
+
+
+def test_who_begins_with_an_empty_folder_votes_for_no_log_before_it_has_caught_up() -> None:
+    raft = node(hard_state=HardState(learns=True))
+    raft.step(message(MessageType.VOTE, term=1, index=4, log_term=1))
+    assert sent(raft, MessageType.VOTE_RESPONSE)[0].reject
+    entries = (Entry(1, 1), Entry(2, 2))
+    raft.step(message(MessageType.APPEND, term=3, entries=entries, commit=3))
+    assert raft.learns, "the leader has committed more, and nothing of its term is here"
+    raft.campaign()
+    assert raft.role is Role.FOLLOWER, "what it has may be less than it acknowledged"
+    raft.step(message(MessageType.APPEND, term=3, index=2, log_term=2, entries=(Entry(3, 3),)))
+    ready = raft.ready()
+    assert ready.hard_state is not None
+    assert not ready.hard_state.learns
+    raft.advance(ready)
+    raft.step(message(MessageType.VOTE, term=4, index=3, log_term=3, is_transfer=True))
+    assert not sent(raft, MessageType.VOTE_RESPONSE)[0].reject
+
+
+def test_a_group_of_empty_folders_begins() -> None:
+    raft = node(hard_state=HardState(learns=True))
+    raft.step(message(MessageType.VOTE, term=1))
+    assert not sent(raft, MessageType.VOTE_RESPONSE)[0].reject
+
+
+def test_a_follower_that_lost_its_folder_is_sent_all_anew() -> None:
+    raft = node()
+    elect(raft)
+    work(raft)
+    raft.step(message(MessageType.APPEND_RESPONSE, term=1, index=1))
+    work(raft)
+    refused = message(MessageType.APPEND_RESPONSE, term=1, index=1, reject=True, learns=True)
+    raft.step(refused)
+    assert raft.progress["n1"].match == 0
+    assert [each.index for each in sent(raft, MessageType.APPEND)] == [0]
+
+
+def test_a_follower_that_was_put_back_is_known_and_counts_no_more() -> None:
+    raft = node()
+    elect(raft)
+    work(raft)
+    raft.step(message(MessageType.APPEND_RESPONSE, term=1, index=1))
+    refused = message(MessageType.APPEND_RESPONSE, term=1, index=1, reject=True)
+    for _ in range(raft_module.REFUSALS_MAX - 1):
+        raft.step(refused)
+    assert raft.put_back == []
+    raft.step(refused)
+    assert raft.put_back == ["n1"]
+    raft.step(message(MessageType.APPEND_RESPONSE, term=1, index=1))
+    assert raft.put_back == []

@@ -51,7 +51,7 @@ TICK_SECONDS = 0.02
 class Scene(Asking):
     """The controllers that run, and who asks them."""
 
-    def __init__(self, folder: Path, size: int) -> None:
+    def __init__(self, folder: Path, size: int, secret: str) -> None:
         super().__init__()
         ports = [free_port() for _ in range(size)]
         peers = ";".join(f"n{number}-{HOST}:{port}" for number, port in enumerate(ports))
@@ -61,7 +61,7 @@ class Scene(Asking):
                 controller_d_leger_peers=peers,
                 controller_d_leger_self_id=f"n{number}",
                 controller_store_path=folder / f"n{number}",
-                controller_secret="s3cret",
+                controller_secret=secret,
                 listen_host=HOST,
                 scan_not_active_broker_interval=20,
             )
@@ -93,8 +93,8 @@ class Scene(Asking):
 
 
 @asynccontextmanager
-async def scene_of(folder: Path, size: int = 3) -> AsyncIterator[Scene]:
-    scene = Scene(folder, size)
+async def scene_of(folder: Path, size: int = 3, secret: str = "s3cret") -> AsyncIterator[Scene]:
+    scene = Scene(folder, size, secret)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(scene.client.close)
         for node_id in scene.configs:
@@ -179,7 +179,7 @@ async def test_a_silent_master_is_replaced_and_all_are_notified(scene: Scene) ->
     async with broker_server(scene) as address:
         await scene.enter(1, f"{HOST}:1")
         await scene.enter(2, address)
-        await scene.heartbeat(1, f"{HOST}:1")
+        await scene.heartbeat(1, f"{HOST}:1", epoch=0)
         await scene.ask(RequestCode.CONTROLLER_ELECT_MASTER, ElectMasterHeader(**IDS, broker_id=1))
         await scene.heartbeat(2, address)
         grown = await scene.ask(

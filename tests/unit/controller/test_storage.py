@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -55,7 +56,7 @@ def test_an_empty_folder_begins_with_the_first_members(tmp_path: Path) -> None:
     storage = reopened(opened(tmp_path), tmp_path)
     assert (storage.snapshot, storage.hard_state) == (
         Snapshot(configuration=MEMBERS),
-        HardState(),
+        HardState(learns=True),
     )
     assert storage.entries == []
     storage.close()
@@ -148,11 +149,54 @@ def test_damage_before_the_last_write_is_refused(storage: RaftStorage, tmp_path:
     with pytest.raises(ConfigError, match=r"damaged at byte \d+, before a whole batch at \d+"):
         opened(tmp_path)
     path.write_bytes(whole[: whole.index(b"KRB") + 20])
-    with pytest.raises(ConfigError, match="damaged at its first batch; take this controller out"):
+    with pytest.raises(ConfigError, match="damaged at its first batch; empty this folder"):
         opened(tmp_path)
     path.write_bytes(b"something else")
     with pytest.raises(ConfigError, match="is no log of a controller"):
         opened(tmp_path)
+
+
+def test_a_snapshot_that_was_torn_beside_the_log_is_not_read(
+    storage: RaftStorage, tmp_path: Path
+) -> None:
+    storage.save(ready(entry(1)))
+    storage.close()
+    path = file_of(tmp_path)
+    whole = path.read_bytes()
+    (tmp_path / "raft-2.tmp").write_bytes(whole[: len(whole) // 2])
+    again = opened(tmp_path)
+    assert again.entries == [entry(1)]
+    again.compact(Snapshot(1, 1, MEMBERS, b"state"), HardState(1, "n0", 1), ())
+    again.close()
+    # It has its name only when it is whole: a torn one with the name is damage.
+    path = file_of(tmp_path)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ConfigError, match="damaged at its first batch; empty this folder"):
+        opened(tmp_path)
+
+
+@pytest.mark.parametrize("keeps_times", [False, True])
+def test_a_folder_of_a_backup_is_refused(
+    storage: RaftStorage, tmp_path: Path, *, keeps_times: bool
+) -> None:
+    storage.save(ready(entry(1), hard_state=HardState(1, "n0", 1)))
+    path = file_of(tmp_path)
+    backup = tmp_path / "backup"
+    copy = shutil.copy2 if keeps_times else shutil.copyfile
+    copy(path, backup)
+    storage.save(ready(entry(2), hard_state=HardState(2, "n1", 2)))
+    storage.close()
+    path.unlink()
+    copy(backup, path)
+    with pytest.raises(ConfigError, match="is a copy: votes and entries may be missing"):
+        opened(tmp_path)
+    taken = RaftStorage(tmp_path, group="g", node_id="n0")
+    taken.open(MEMBERS, may_be_copy=True)
+    assert (taken.entries, taken.hard_state) == ([entry(1)], HardState(1, "n0", 1))
+    # From now on it is the folder's own.
+    again = reopened(taken, tmp_path)
+    assert again.entries == [entry(1)]
+    again.close()
 
 
 def test_a_newer_file_is_refused(storage: RaftStorage, tmp_path: Path) -> None:

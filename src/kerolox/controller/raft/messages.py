@@ -39,6 +39,9 @@ class HardState:
     vote: str = NOBODY
     """Whom it voted for in that term."""
     commit: int = 0
+    learns: bool = False
+    """Its folder was empty at the start, and it has not caught up with a leader yet: it may be a
+    member that has forgotten what it voted and acknowledged."""
 
 
 Configuration = Mapping[str, str]
@@ -107,3 +110,5 @@ class Message:
     is_transfer: bool = False
     """VOTE: the leader wants this election."""
     snapshot: Snapshot | None = None
+    learns: bool = False
+    """Of a refused APPEND: the sender may have forgotten what it acknowledged."""

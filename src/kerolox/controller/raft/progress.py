@@ -24,6 +24,9 @@ class Progress:
     """Ticks until a snapshot in flight counts as lost."""
     is_active: bool = True
     """It answered since the leader last looked (check-quorum)."""
+    refusals: int = 0
+    """Times in a row that it refused what it had acknowledged. One may be late, many are not: its
+    log was put back to an older state."""
     round: int = 0
     """The last round of reads that it confirmed."""
 
@@ -31,11 +34,17 @@ class Progress:
         """It has all up to ``index``."""
         self.match = max(self.match, index)
         self.next = max(self.next, self.match + 1)
-        self.is_waiting, self.snapshot_ticks = False, 0
+        self.is_waiting, self.snapshot_ticks, self.refusals = False, 0, 0
+
+    def forget(self, hint: int) -> None:
+        """It begins anew, with what it has up to ``hint`` at most."""
+        self.match, self.next = 0, hint + 1
+        self.is_waiting, self.refusals = False, 0
 
     def refuse(self, index: int, hint: int) -> bool:
         """It has no such entry at ``index``; False: that answers something older."""
         if index != self.next - 1 or index <= self.match:
+            self.refusals += index == self.match and hint < index
             return False
         self.next = max(self.match, min(index - 1, hint)) + 1
         self.is_waiting = False

@@ -36,6 +36,9 @@ UNCOMMITTED_MAX = 1_024
 READS_MAX = 1_024
 """Most reads that wait to be confirmed."""
 
+REFUSALS_MAX = 20
+"""So many refusals of what was acknowledged are no accident any more."""
+
 _FROM_LEADER = (MessageType.APPEND, MessageType.HEARTBEAT, MessageType.SNAPSHOT)
 
 
@@ -124,6 +127,10 @@ class Raft:
         self.log = RaftLog(snapshot, entries)
         self.log.commit_to(hard_state.commit)
         self.term, self.vote = hard_state.term, hard_state.vote
+        self.learns = hard_state.learns
+        """It votes for no log that has anything, until it has caught up with a leader. A group of
+        empty folders begins nevertheless; one that lost its folder elects nobody who lacks what it
+        acknowledged before."""
         self.configuration: Configuration = dict(snapshot.configuration)
         self.role, self.leader = Role.FOLLOWER, NOBODY
         self.progress: dict[str, Progress] = {}
@@ -233,6 +240,12 @@ class Raft:
         if snapshot.index > self.log.snapshot.index:
             self.log.compact(snapshot)
 
+    @property
+    def put_back(self) -> list[str]:
+        """Of a leader: the members that lack what they acknowledged, though they did not begin
+        anew: their folders are older copies. They take no part until they do."""
+        return [m for m, p in self.progress.items() if p.refusals >= REFUSALS_MAX]
+
     # -- what comes out -----------------------------------------------------------------------
     def ready(self) -> Ready:
         """What is to be done now; call ``advance`` with it when it is done."""
@@ -306,6 +319,7 @@ class Raft:
             or (self.vote == NOBODY and self.leader == NOBODY)
         )
         grants = may_vote and self.log.is_up_to_date(message.index, message.log_term)
+        grants = grants and not (self.learns and message.index > 0)
         kind = MessageType.PRE_VOTE_RESPONSE if is_pre_vote else MessageType.VOTE_RESPONSE
         term = message.term if grants else self.term
         self._send(kind, message.sender, term=term, reject=not grants)
@@ -320,11 +334,12 @@ class Raft:
         self._ask_for_votes(MessageType.VOTE, self.term, is_transfer=is_transfer)
 
     def _is_promotable(self) -> bool:
-        """It is a member, and no change of members is committed that it has not applied."""
+        """It is a member that remembers its votes, and no change of members is committed that it
+        has not applied."""
+        if self.node_id not in self.configuration or (self.learns and self.log.last_index):
+            return False
         waiting = self.log.between(self.log.applied, self.log.committed)
-        return self.node_id in self.configuration and not any(
-            entry.type is EntryType.CONFIGURATION for entry in waiting
-        )
+        return not any(entry.type is EntryType.CONFIGURATION for entry in waiting)
 
     def _ask_for_votes(self, kind: MessageType, term: int, *, is_transfer: bool) -> None:
         self._votes = {self.node_id: True}
@@ -366,7 +381,7 @@ class Raft:
 
     def _become_leader(self) -> None:
         self.role, self.leader = Role.LEADER, self.node_id
-        self._elapsed, self._round = 0, 0
+        self._elapsed, self._round, self.learns = 0, 0, False
         following = self.log.last_index + 1
         self.progress = {member: Progress(following) for member in self.configuration}
         # Whatever change of members is in the log may be committed by this term's first entry.
@@ -412,11 +427,15 @@ class Raft:
                 index=message.index,
                 reject=True,
                 hint=hint,
+                learns=self.learns,
             )
             return
         log.merge(message.entries)
         last = message.index + len(message.entries)
         log.commit_to(min(message.commit, last))
+        # An entry of this term stands behind all that was committed before it.
+        if log.last_term == self.term and message.commit <= last:
+            self.learns = False
         self._send(MessageType.APPEND_RESPONSE, message.sender, index=last)
 
     def _answer_snapshot(self, message: Message) -> None:
@@ -457,6 +476,8 @@ class Raft:
             progress.round = max(progress.round, message.round)
             # What was in flight may be lost.
             progress.is_waiting = progress.snapshot_ticks > 0
+        elif message.reject and message.learns:
+            progress.forget(message.hint)
         elif message.reject:
             progress.refuse(message.index, message.hint)
         else:
@@ -543,7 +564,7 @@ class Raft:
 
     # -- helpers ------------------------------------------------------------------------------
     def _hard_state(self) -> HardState:
-        return HardState(self.term, self.vote, self.log.committed)
+        return HardState(self.term, self.vote, self.log.committed, self.learns)
 
     def _send(
         self, kind: MessageType, to: str, *, term: int | None = None, **members: object
