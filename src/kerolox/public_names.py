@@ -125,6 +125,12 @@ _ADMIN = {
         "QueueProgress",
         "QueueTimeSpan",
     ),
+    "kerolox.admin.controllers": (
+        "ControllerState",
+        "ElectedMaster",
+        "ReplicaOfSet",
+        "SyncStateSetInfo",
+    ),
     "kerolox.admin.messages.dead_letters": (
         "DeadLetterQueue",
         "DeadLetterSummary",

@@ -157,7 +157,7 @@ class World:
     def _replace_disk(self, node: Node) -> None:
         """It forgets all. A majority remembers: others that forgot have learned all anew before,
         and a leader that is cut off gives up before it is back."""
-        if node.raft is None or self._some_learn() or min(map(len, self._groups())) < 3:
+        if node.raft is None or self._some_learn() or self._smallest_group() < 3:
             return
         node.raft = node.writing = None
         node.use_new_disk()
@@ -172,6 +172,9 @@ class World:
             for each in entries
             if each.type is EntryType.CONFIGURATION
         ]
+
+    def _smallest_group(self) -> int:
+        return min(map(len, self._groups()), default=0)
 
     def _some_learn(self) -> bool:
         members = {name for group in self._groups() for name in group}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PORTS", "PageShell"]
 
-PORTS = ("9876", "9877", "10911", "10921", "10931")
+PORTS = ("9876", "9877", "10911", "10921", "10931", "9878", "9888", "9898")
 """What pages call the ports of their servers; they are replaced by free ones."""
 BLOCK_SECONDS_MAX = 240.0
 

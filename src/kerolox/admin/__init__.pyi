@@ -32,6 +32,10 @@ from kerolox.admin.consumers.progress import GroupProgress as GroupProgress
 from kerolox.admin.consumers.progress import GroupSummary as GroupSummary
 from kerolox.admin.consumers.progress import QueueProgress as QueueProgress
 from kerolox.admin.consumers.progress import QueueTimeSpan as QueueTimeSpan
+from kerolox.admin.controllers import ControllerState as ControllerState
+from kerolox.admin.controllers import ElectedMaster as ElectedMaster
+from kerolox.admin.controllers import ReplicaOfSet as ReplicaOfSet
+from kerolox.admin.controllers import SyncStateSetInfo as SyncStateSetInfo
 from kerolox.admin.messages.dead_letters import DeadLetterQueue as DeadLetterQueue
 from kerolox.admin.messages.dead_letters import DeadLetterSummary as DeadLetterSummary
 from kerolox.admin.messages.dead_letters import PurgedQueue as PurgedQueue

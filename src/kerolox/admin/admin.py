@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 from kerolox.admin.acl import AclRequests
 from kerolox.admin.consumers.popped import PoppedRequests
+from kerolox.admin.controllers import ControllerRequests
 from kerolox.admin.messages.dead_letters import DeadLetterRequests
 from kerolox.admin.messages.finding import MessageQueryRequests
 from kerolox.admin.messages.halves import HalfMessageRequests
@@ -42,6 +43,7 @@ class Admin(
     HalfMessageRequests,
     DeadLetterRequests,
     AclRequests,
+    ControllerRequests,
     RoleRequests,
     RetirementRequests,
     MonitorRequests,

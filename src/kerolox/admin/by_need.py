@@ -31,6 +31,7 @@ SUBJECTS = (
     "kerolox.admin.messages.finding:MessageQueryRequests",
     "kerolox.admin.messages.dead_letters:DeadLetterRequests",
     "kerolox.admin.roles.retiring:RetirementRequests",
+    "kerolox.admin.controllers:ControllerRequests",
     "kerolox.admin.messages.sending:MessageSendRequests",
     "kerolox.admin.reports.export:ExportRequests",
     "kerolox.admin.reports.monitor:MonitorRequests",

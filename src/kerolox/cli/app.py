@@ -40,8 +40,8 @@ SUBJECTS = {
             "Run a broker, or examine and change those of a cluster.",
         ),
         "controller": Entry(
-            f"{_COMMANDS}.serve:controller",
-            "Run a controller, which decides who is the master of each broker name.",
+            f"{_COMMANDS}.controllers:controller",
+            "Run a controller, or examine and change those of a group.",
         ),
         "console": Entry(
             f"{_COMMANDS}.console:console",

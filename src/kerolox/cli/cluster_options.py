@@ -30,6 +30,10 @@ NAME_SERVER = "127.0.0.1:9876"
 """The default of ``-n``."""
 
 
+CONTROLLER = "127.0.0.1:9878"
+"""The default of ``-a``."""
+
+
 def _keep(context: click.Context, option: click.Parameter, value: object) -> None:
     context.meta.setdefault(GIVEN, {})[option.name] = value
 
@@ -127,6 +131,21 @@ def _name_server(context: click.Context, option: click.Parameter, value: str | N
         return NAME_SERVER
     given[IS_OF_CONTEXT] = True
     return used.name_server
+
+
+def controller_option(command: Callable[..., object]) -> Callable[..., object]:
+    """``-a ADDR``, the argument ``controllers``, and the options of account and TLS."""
+    for option in reversed(_SECURITY_OPTIONS):
+        command = option(command)
+    return click.option(
+        "-a",
+        "--controllers",
+        envvar="KEROLOX_CONTROLLERS",
+        default=CONTROLLER,
+        metavar="ADDR",
+        help="Controllers, host:port joined by ';', one of a group is enough; else"
+        f" $KEROLOX_CONTROLLERS, or {CONTROLLER}.",
+    )(command)
 
 
 @name_server_option

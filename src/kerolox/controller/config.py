@@ -58,6 +58,10 @@ class ControllerConfig(TlsDialSettings):
     controller_accepts_copy: bool = False
     """Start with files that are a copy, as of a backup. Only the last controller of a group may;
     others begin with an empty folder, and learn all. A key of ours."""
+    config_black_list: str = field(
+        default="configBlackList;configStorePath", metadata={"bytes": 4096}
+    )
+    """Keys, joined by ``;``, that UPDATE_CONTROLLER_CONFIG may not change."""
     config_store_path: Path = field(
         default_factory=lambda: (_HOME / "controller.properties").expanduser()
     )

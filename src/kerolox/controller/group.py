@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import msgspec
 
-from kerolox.controller.raft.messages import Entry, EntryType, Message
+from kerolox.controller.raft.messages import Configuration, Entry, EntryType, Message
 from kerolox.controller.raft.raft import NotLeaderError, Raft, Ready, Role
 from kerolox.controller.storage import RaftStorage
 from kerolox.tasks import end_tasks
@@ -79,6 +80,8 @@ class RaftGroup:
         self._tick_seconds = tick_seconds
         self._wake = asyncio.Event()
         self._proposals: dict[int, _Proposal] = {}
+        self.proposals = Counter[str]()
+        """How they ended: ``success``, ``failed``, ``timeout``."""
         self._reads: set[asyncio.Future[None]] = set()
         self._led_by = (0, "")
         self._tasks: tuple[asyncio.Task[None], ...] = ()
@@ -116,16 +119,31 @@ class RaftGroup:
         """Have an entry applied by all; its result here. NotLeaderError: it was not applied;
         ProposalError: it is not taken; TimeoutError: nobody knows yet."""
         self._require_no_fault()
-        index = self.raft.propose(data)
+        return await self._committed(self.raft.propose(data))
+
+    async def _committed(self, index: int) -> object:
         result: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._drop_proposal(index)  # Of an earlier term, whose entry this one replaced.
         self._proposals[index] = proposal = _Proposal(self.raft.term, result)
         self._wake.set()
+        status = "failed"
         try:
-            return await _answered(result)
+            answer = await _answered(result)
+            status = "success"
+            return answer
+        except TimeoutError:
+            status = "timeout"
+            raise
         finally:
+            self.proposals[status] += 1
             if self._proposals.get(index) is proposal:
                 del self._proposals[index]
+
+    async def change_members(self, members: Configuration) -> None:
+        """Have a member added, taken out or moved; done when that is committed. Errors:
+        :meth:`propose`."""
+        self._require_no_fault()
+        await self._committed(self.raft.propose_configuration(members))
 
     async def confirm_read(self) -> None:
         """Wait until the state machine may be read: it has all that was acknowledged before.

@@ -7,14 +7,22 @@ leader that is cut off tells nothing that is over.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterable
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from itertools import islice
 
 import msgspec
 
-from kerolox.controller.config import ControllerConfig
+from kerolox.addresses import split_address
+from kerolox.clock import now_ms
+from kerolox.controller.config import MEMBERS_MAX, ControllerConfig
 from kerolox.controller.group import RaftGroup
 from kerolox.controller.live_brokers import LiveBrokers
+from kerolox.controller.raft.progress import quorum
 from kerolox.controller.raft.raft import NotLeaderError, ProposalError
 from kerolox.controller.raft_wire import RaftMessageError, RaftMessageHeader, raft_message
 from kerolox.controller.replicas_info import (
@@ -28,18 +36,24 @@ from kerolox.controller.replicas_info import (
     Result,
     encode_command,
 )
+from kerolox.controller.request_counts import RequestCounts
 from kerolox.controller.trust import MemberHosts
+from kerolox.dynamic_config import DynamicConfig
+from kerolox.errors import ConfigError
+from kerolox.observable import Observable
 from kerolox.properties import format_properties
 from kerolox.protocol.bodies import decode_request, encode_body
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.controller import (
+    BROKER_NAMES_MAX,
     AlterSyncStateSetHeader,
     ApplyBrokerIdHeader,
     BrokerHeartbeatHeader,
+    ChangeControllersHeader,
     CleanBrokerDataHeader,
+    ControllerStateHeader,
     ElectMasterHeader,
-    GetMetaDataResponseHeader,
     GetNextBrokerIdHeader,
     GetNextBrokerIdResponseHeader,
     GetReplicaInfoHeader,
@@ -49,6 +63,7 @@ from kerolox.protocol.controller import (
     decode_broker_names,
 )
 from kerolox.protocol.headers import EmptyHeader
+from kerolox.release import __version__
 from kerolox.remoting.audit import Audit
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.remoting.server import ServerConnection
@@ -57,6 +72,11 @@ from kerolox.text import printable
 
 EPOCH_MAX = 1 << 30
 """The newest epoch that a broker may tell: one is left to elect above it, many times."""
+
+_ELECTION_RESULTS: dict[int, str] = {
+    ResponseCode.SUCCESS: "new_master_elected",
+    ResponseCode.CONTROLLER_MASTER_STILL_EXIST: "keep_current_master",
+}
 
 COMPLAIN_MS = 1_000
 """Between two lines of the log about messages of Raft that are refused."""
@@ -71,41 +91,74 @@ class ControllerHandlers:
 
     def __init__(
         self,
-        config: ControllerConfig,
+        settings: Observable[ControllerConfig],
         group: RaftGroup,
         replicas: ReplicasInfoManager,
         live: LiveBrokers,
         clock_ms: Callable[[], int],
         on_elected: Callable[[str, Result], None],
+        probe: Callable[[str], Awaitable[ControllerStateHeader | str]],
     ) -> None:
-        """``on_elected``: called with a broker name and what an election that changed something
-        gave."""
-        self.config, self.group, self.replicas, self.live = config, group, replicas, live
+        """Nothing is asked yet.
+
+        Args:
+            settings: those in force.
+            group: the node of this controller.
+            replicas: what the group agreed on.
+            live: who is alive.
+            clock_ms: a clock that nobody sets.
+            on_elected: called with a broker name and what an election that changed something gave.
+            probe: asks the controller at an address for its state; a text: why there is none.
+        """
+        self._probe = probe
+        self._settings = settings
+        self.dynamic_config = DynamicConfig(settings, now_ms)
+        self.group, self.replicas, self.live = group, replicas, live
         self._clock_ms, self._on_elected = clock_ms, on_elected
-        self.hosts = MemberHosts(lambda: (config.members, group.raft.configuration))
+        members = settings.current.members
+        self.hosts = MemberHosts(lambda: (members, group.raft.configuration))
         """From where messages of Raft come that nobody signs."""
         self.audit = Audit("controller")
         self.unserved = UnservedCodes("controller")
+        self.requests = RequestCounts()
+        self.elections = Counter[str]()
+        """How they ended, by names of RocketMQ's metric."""
         self.refused_messages = 0
         """Messages of Raft that were not believed."""
         self._complained_ms = -COMPLAIN_MS
+
+    @property
+    def config(self) -> ControllerConfig:
+        """The settings in force."""
+        return self._settings.current
 
     async def handle(
         self, command: RemotingCommand, connection: ServerConnection
     ) -> RemotingCommand | None:
         """Answer one request."""
+        begin, status = time.monotonic(), "failed"
         try:
-            return await router.dispatch(self, command, connection)
+            response = await router.dispatch(self, command, connection)
+            status = "success"
+            return response
         except NotLeaderError:
             code = ResponseCode.CONTROLLER_NOT_LEADER
             return command.response(code, "The controller is not in leader state")
         except ProposalError as error:
             return command.response(ResponseCode.SYSTEM_BUSY, str(error))
+        except ConfigError as error:
+            return command.response(ResponseCode.SYSTEM_ERROR, str(error))
         except TimeoutError:
+            status = "timeout"
             return command.response(
                 ResponseCode.SYSTEM_ERROR,
                 "no majority of the controllers answers; whether it is done is not known",
             )
+        except OSError as error:
+            _log.error("code %d: %s", command.code, error)
+            return command.response(ResponseCode.SYSTEM_ERROR, f"can't be written: {error}")
+        finally:
+            self.requests.ended(command.code, status, time.monotonic() - begin)
 
     async def change(self, command: Command) -> Result:
         """Have all controllers do it."""
@@ -127,6 +180,7 @@ class ControllerHandlers:
             _log.warning("%s: no other master is elected: %s", name, result.remark)
         if result.code == ResponseCode.SUCCESS:
             self._on_elected(command.broker_name, result)
+        self.elections[_ELECTION_RESULTS.get(result.code, "no_master_elected")] += 1
         return result
 
     def alive(self, broker_name: str) -> list[int]:
@@ -221,12 +275,22 @@ class ControllerHandlers:
     @router.on(RequestCode.CONTROLLER_GET_METADATA_INFO, EmptyHeader.decode)
     async def _metadata(self, header: EmptyHeader, request: Request) -> Reply:
         raft = self.group.raft
-        answer = GetMetaDataResponseHeader(
+        answer = ControllerStateHeader(
             group=self.config.controller_d_leger_group,
             controller_leader_id=raft.leader or None,
             controller_leader_address=raft.configuration.get(raft.leader),
             is_leader=self.group.is_leader,
             peers="".join(f"{node}:{address};" for node, address in raft.configuration.items()),
+            node_id=raft.node_id,
+            role="failed" if self.group.fault else raft.role.value,
+            term=raft.term,
+            commit_index=raft.log.committed,
+            applied_index=raft.log.applied,
+            learns=raft.learns,
+            put_back=";".join(raft.put_back) or None,
+            fault=self.group.fault,
+            version=__version__,
+            clock=now_ms(),
         )
         return Reply(fields=answer.encode())
 
@@ -237,8 +301,10 @@ class ControllerHandlers:
 
     @router.on(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, EmptyHeader.decode)
     async def _sync_state_data(self, header: EmptyHeader, request: Request) -> Reply:
-        names: Iterable[str] = decode_broker_names(request.body)
+        """No names: all. RocketMQ answers nothing then."""
+        names: Iterable[str] = decode_broker_names(request.body) if request.body else ()
         await self.group.confirm_read()
+        names = names or islice(self.replicas.broker_sets, BROKER_NAMES_MAX)
         data = self.replicas.sync_state_data({name: self.alive(name) for name in names})
         return Reply(body=encode_body(data))
 
@@ -267,7 +333,72 @@ class ControllerHandlers:
 
     @router.on(RequestCode.GET_CONTROLLER_CONFIG, EmptyHeader.decode)
     async def _get_config(self, header: EmptyHeader, request: Request) -> Reply:
-        return Reply(body=format_properties(self.config.as_properties()).encode())
+        return Reply(body=format_properties(self.dynamic_config.shown()).encode())
+
+    @router.on(RequestCode.UPDATE_CONTROLLER_CONFIG, EmptyHeader.decode, changes=True)
+    async def _update_config(self, header: EmptyHeader, request: Request) -> Reply:
+        if not request.body:
+            return Reply()
+        asker = f"request of {request.connection.remote_address}"
+        on_change = partial(self.audit.changed, request, "settings")
+        remark = await self.dynamic_config.change(request.body, asker, on_change)
+        return Reply(remark=remark or None)
+
+    @router.on(RequestCode.CHANGE_CONTROLLERS, ChangeControllersHeader.decode, changes=True)
+    async def _change_controllers(self, header: ChangeControllersHeader, request: Request) -> Reply:
+        own = self.config.controller_d_leger_group
+        if header.group != own:
+            return Reply(
+                ResponseCode.CONTROLLER_INVALID_REQUEST,
+                f"this is a controller of group {own}, not of {header.group}",
+            )
+        members = dict(self.group.raft.configuration)
+        old = members.pop(header.node_id, None)
+        if header.address:
+            members[header.node_id] = _checked_member(header.node_id, header.address)
+        elif old is None:
+            return Reply(
+                ResponseCode.CONTROLLER_INVALID_REQUEST,
+                f"{header.node_id} is no controller; they are {', '.join(members)}",
+            )
+        if len(members) > MEMBERS_MAX:
+            return Reply(
+                ResponseCode.CONTROLLER_INVALID_REQUEST, f"at most {MEMBERS_MAX} controllers agree"
+            )
+        if old != (header.address or None):
+            await self._check_members(members, header.node_id if header.address else "")
+            await self.group.change_members(members)
+            self.audit.changed(
+                request, "controllers", header.node_id, old or "", header.address or "none"
+            )
+            await self.hosts.look_up()
+        return Reply()
+
+    async def _check_members(self, members: Mapping[str, str], new: str) -> None:
+        """ConfigError: with these members, of which one is new, the group could not go on."""
+        own = self.group.raft.node_id
+        others = [each for each in members if each != own]
+        states = await asyncio.gather(*(self._probe(members[each]) for each in others))
+        answers = {own} & members.keys()
+        for node_id, state in zip(others, states, strict=True):
+            is_it = isinstance(state, ControllerStateHeader) and (
+                (state.group, state.node_id) == (self.config.controller_d_leger_group, node_id)
+            )
+            if is_it:
+                answers.add(node_id)
+            elif node_id == new:
+                what = state if isinstance(state, str) else "another controller is there"
+                raise ConfigError(
+                    f"{node_id} does not answer at {members[node_id]} ({what}): start it first, "
+                    "with an empty folder and settings that name all controllers"
+                )
+        if not members:
+            raise ConfigError("the last controller stays")
+        if len(answers) < quorum(len(members)):
+            raise ConfigError(
+                f"only {', '.join(sorted(answers)) or 'none'} of {', '.join(members)} answer, which"
+                " is no majority: the group could not go on"
+            )
 
     # -- controllers --------------------------------------------------------------------------
     @router.on(RequestCode.RAFT_MESSAGE, RaftMessageHeader.decode)
@@ -298,6 +429,17 @@ class ControllerHandlers:
                 "a message of Raft from %s is refused, the %d. in all: %s",
                 *(address, self.refused_messages, printable(reason)),
             )
+
+
+def _checked_member(node_id: str, address: str) -> str:
+    """The address of a controller. ConfigError: it or the id can't be one."""
+    try:
+        split_address(address)
+    except ValueError as error:
+        raise ConfigError(f"{node_id}: {error}") from None
+    if not node_id or "-" in node_id or ";" in node_id or ":" in node_id:
+        raise ConfigError(f"{node_id!r} is no id of a controller: without '-', ':' and ';'")
+    return address
 
 
 def _reply(result: Result) -> Reply:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from random import SystemRandom
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from kerolox import clock
 from kerolox.addresses import split_address
@@ -29,10 +29,18 @@ from kerolox.controller.replicas_info import (
 )
 from kerolox.controller.storage import RaftStorage
 from kerolox.errors import ClientError, RemotingError
+from kerolox.metrics.endpoint import MetricsEndpoint
+from kerolox.observable import Observable
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.protocol.controller import HEARTBEAT_TIMEOUT_MS, ElectMasterResponseBody, MasterHeader
+from kerolox.protocol.controller import (
+    HEARTBEAT_TIMEOUT_MS,
+    ControllerStateHeader,
+    ElectMasterResponseBody,
+    MasterHeader,
+)
+from kerolox.protocol.headers import HeaderFieldError
 from kerolox.release import __version__
 from kerolox.remoting.client import RemotingClient
 from kerolox.remoting.server import ConnectionLimits, RemotingServer, ServerConnection
@@ -41,11 +49,15 @@ from kerolox.security.contexts import TlsContexts
 from kerolox.tasks import end_tasks
 from kerolox.text import printable
 
+if TYPE_CHECKING:
+    from kerolox.metrics.role import MeasuredRole
+
 MESSAGES_MAX = 256
 """Messages to others that wait for a connection; further ones are lost, which Raft bears."""
 
 SEND_SECONDS_MAX = 1.0
 NOTIFY_SECONDS_MAX = 3.0
+PROBE_SECONDS_MAX = 2.0
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +93,8 @@ class Controller:
     ) -> None:
         """Nothing is opened before :meth:`start`. ``clock_ms``, ``tick_seconds``: tests have their
         own."""
-        self.config, self._clock_ms, self._tick_seconds = config, clock_ms, tick_seconds
+        self._settings = Observable(config)
+        self._clock_ms, self._tick_seconds = clock_ms, tick_seconds
         self._live, self.replicas = LiveBrokers(), ReplicasInfoManager()
         self._storage = RaftStorage(
             config.controller_store_path,
@@ -92,6 +105,7 @@ class Controller:
             connect_timeout_seconds=SEND_SECONDS_MAX, tls=TlsContexts(config.tls_or_plain)
         )
         self._tls = ServerTls.of(config)
+        self._metrics = MetricsEndpoint(config, self._measured)
         self._sending: set[asyncio.Task[None]] = set()
         self._electing: set[str] = set()
         self._scanning: asyncio.Task[None] | None = None
@@ -99,6 +113,24 @@ class Controller:
         self.group: RaftGroup
         self._handlers: ControllerHandlers
         self._server: RemotingServer
+
+    def _measured(self) -> MeasuredRole:
+        """Its metrics, for who asks for them."""
+        from kerolox.controller.metrics import ControllerExposition
+
+        return ControllerExposition(
+            self._handlers, self._server, self.config, lambda: self._storage.size, self._clock_ms
+        )
+
+    @property
+    def metrics_port(self) -> int:
+        """Where its metrics are (after the start); 0: nowhere."""
+        return self._metrics.port
+
+    @property
+    def config(self) -> ControllerConfig:
+        """The settings in force."""
+        return self._settings.current
 
     @property
     def listen_addresses(self) -> tuple[str, ...]:
@@ -110,36 +142,15 @@ class Controller:
         config = self.config
         self._storage.open(config.members, may_be_copy=config.controller_accepts_copy)
         try:
-            raft = Raft(
-                config.controller_d_leger_self_id,
-                hard_state=self._storage.hard_state,
-                snapshot=self._storage.snapshot,
-                entries=self._storage.entries,
-                random=SystemRandom(),
-            )
-            self.group = RaftGroup(
-                raft,
-                self._storage,
-                ReplicasStateMachine(self.replicas),
-                self._send,
-                tick_seconds=self._tick_seconds,
-            )
-            self._handlers = ControllerHandlers(
-                config, self.group, self.replicas, self._live, self._clock_ms, self._notify
-            )
-            self._server = RemotingServer(
-                self._handlers.handle,
-                host=config.listen_host,
-                port=split_address(config.own_address)[1],
-                on_close=self._on_close,
-                connection_limits=ConnectionLimits.of(config),
-                tls=self._tls,
-            )
+            self._make_parts(config)
             if self._tls is not None:
                 self._tls.start()
             await self._handlers.hosts.look_up()
             await self._server.start()
+            await self._metrics.start()
         except BaseException:
+            await self._server.stop()
+            await self._stop_tls()
             self._storage.close()
             raise
         if not config.controller_secret and len(config.members) > 1:
@@ -158,6 +169,39 @@ class Controller:
             __version__,
         )
 
+    def _make_parts(self, config: ControllerConfig) -> None:
+        raft = Raft(
+            config.controller_d_leger_self_id,
+            hard_state=self._storage.hard_state,
+            snapshot=self._storage.snapshot,
+            entries=self._storage.entries,
+            random=SystemRandom(),
+        )
+        self.group = RaftGroup(
+            raft,
+            self._storage,
+            ReplicasStateMachine(self.replicas),
+            self._send,
+            tick_seconds=self._tick_seconds,
+        )
+        self._handlers = ControllerHandlers(
+            self._settings,
+            self.group,
+            self.replicas,
+            self._live,
+            self._clock_ms,
+            self._notify,
+            self._probe,
+        )
+        self._server = RemotingServer(
+            self._handlers.handle,
+            host=config.listen_host,
+            port=split_address(config.own_address)[1],
+            on_close=self._on_close,
+            connection_limits=ConnectionLimits.of(config),
+            tls=self._tls,
+        )
+
     async def stop(self) -> None:
         """Take no part any more, close all; bounded. Idempotent."""
         if self._scanning is None:
@@ -165,18 +209,24 @@ class Controller:
         scanning, self._scanning = self._scanning, None
         await end_tasks(scanning)
         await self.group.stop()
+        await self._metrics.stop()
         await self._server.stop()
         await self._handlers.hosts.stop()
-        if self._tls is not None:
-            await self._tls.stop()
+        await self._handlers.dynamic_config.stop()
+        await self._stop_tls()
         await end_tasks(*self._sending)
         await self._client.close()
         self._handlers.audit.close()
         self._storage.close()
         _log.info("controller stopped")
 
+    async def _stop_tls(self) -> None:
+        if self._tls is not None:
+            await self._tls.stop()
+
     async def reload_settings(self) -> None:
-        """Settings wait for the next start."""
+        """Read the settings file again (what SIGHUP asks for). Raises nothing."""
+        await self._handlers.dynamic_config.reload()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -237,6 +287,14 @@ class Controller:
         config = self.config
         command = raft_command(message, config.controller_d_leger_group, config.controller_secret)
         self._run(self._send_oneway(address, command, SEND_SECONDS_MAX))
+
+    async def _probe(self, address: str) -> ControllerStateHeader | str:
+        command = RemotingCommand.request(RequestCode.CONTROLLER_GET_METADATA_INFO)
+        try:
+            answer = await self._client.invoke(address, command, timeout_seconds=PROBE_SECONDS_MAX)
+            return ControllerStateHeader.decode(answer.ext_fields)
+        except (RemotingError, ClientError, OSError, ValueError, HeaderFieldError) as error:
+            return str(error)
 
     def _notify(self, broker_name: str, result: Result) -> None:
         """Say to all brokers of a name that are alive who is their master now."""

@@ -138,6 +138,11 @@ class RaftStorage:
         self._begin(snapshot, hard_state, entries)
 
     @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return 0 if self._file is None else os.fstat(self._file.fileno()).st_size
+
+    @property
     def wants_snapshot(self) -> bool:
         """The log is long."""
         return self._log_bytes > LOG_BYTES_MAX

@@ -263,6 +263,7 @@ class RequestCode(IntEnum):
     GET_POPPED_MESSAGES = 31_040
     RELEASE_POPPED_MESSAGES = 31_041
     RAFT_MESSAGE = 31_042
+    CHANGE_CONTROLLERS = 31_043
 
 
 class ResponseCode(IntEnum):

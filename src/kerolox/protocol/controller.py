@@ -150,6 +150,37 @@ class GetMetaDataResponseHeader(Header, frozen=True, kw_only=True):
     """``id:host:port;`` of each controller."""
 
 
+class ControllerStateHeader(GetMetaDataResponseHeader, frozen=True, kw_only=True):
+    """The same with what Kerolox adds; absent from RocketMQ's."""
+
+    node_id: Name | None = None
+    """Who answers."""
+    role: Name | None = None
+    """``leader``, ``follower``, ``candidate``, ``pre-candidate``, or ``failed``."""
+    term: Int64 | None = None
+    commit_index: Int64 | None = None
+    applied_index: Int64 | None = None
+    learns: bool | None = None
+    """It began with an empty folder, and has not caught up yet."""
+    put_back: LongText | None = None
+    """Of the leader: ids, joined by ``;``, of those whose folders are older copies."""
+    fault: LongText | None = None
+    """Why it takes no part any more."""
+    version: Name | None = None
+    """That of Kerolox."""
+    clock: Int64 | None = None
+    """Its clock when it answered, milliseconds since the epoch."""
+
+
+class ChangeControllersHeader(Header, frozen=True, kw_only=True):
+    """CHANGE_CONTROLLERS (31043), a code of ours: one member is added, moved or taken out."""
+
+    group: Name
+    node_id: Name
+    address: Address = ""
+    """Empty: take it out."""
+
+
 class CleanBrokerDataHeader(Header, frozen=True, kw_only=True):
     """CLEAN_BROKER_DATA (1011)."""
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import time
+import urllib.request
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -14,6 +17,7 @@ from tests.controller.asking import IDS, Asking
 from tests.support.eventually import until
 from tests.support.servers.up import free_port
 
+from kerolox.admin import Admin
 from kerolox.controller.config import ControllerConfig
 from kerolox.controller.raft.messages import Entry, Message, MessageType
 from kerolox.controller.raft_wire import (
@@ -23,7 +27,7 @@ from kerolox.controller.raft_wire import (
     raft_message,
 )
 from kerolox.controller.server import Controller
-from kerolox.errors import ConfigError
+from kerolox.errors import BrokerError, ConfigError
 from kerolox.protocol.bodies import decode_body
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
@@ -265,6 +269,84 @@ async def test_settings_that_name_no_controller_are_refused() -> None:
     ):
         with pytest.raises(ConfigError, match=fault):
             ControllerConfig(controller_d_leger_peers=peers)
+
+
+async def test_members_are_taken_in_and_out_while_others_go_on(scene: Scene) -> None:
+    await scene.enter(1, f"{HOST}:1")
+    first = (await scene.leader()).config
+    address = f"{HOST}:{free_port()}"
+    scene.configs["n3"] = dataclasses.replace(
+        first,
+        controller_d_leger_peers=f"{first.controller_d_leger_peers};n3-{address}",
+        controller_d_leger_self_id="n3",
+        controller_store_path=first.controller_store_path.parent / "n3",
+    )
+    await scene.start("n3")
+    async with Admin(first.own_address) as admin:
+        with pytest.raises(BrokerError, match="another controller is there"):
+            await admin.add_controller(first.own_address, "n4", address)
+        await admin.add_controller(first.own_address, "n3", address)
+        # The leader goes, and hands nothing over: the others elect, the new one among them.
+        await admin.remove_controller(first.own_address, first.controller_d_leger_self_id)
+        await scene.stop(first.controller_d_leger_self_id)
+        raft = scene.running["n3"].group.raft
+        await until(lambda: not raft.learns, what="what the others know")
+        leader = await scene.leader()
+
+        async def all_know() -> bool:
+            states = await admin.controller_states(leader.config.own_address)
+            return sorted(states) == sorted(leader.group.raft.configuration.values())
+
+        await until(all_know, what="members that all agree upon")
+        assert len(leader.group.raft.configuration) == 3
+        stopped = next(each for each in scene.running if each not in ("n3",))
+        await scene.stop(stopped)
+        answer = await scene.ask(
+            RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, GetNextBrokerIdHeader(**IDS)
+        )
+        assert answer.ext_fields["nextBrokerId"] == "2"
+
+
+async def test_metrics_tell_raft_and_brokers(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 1, "")
+    config = dataclasses.replace(
+        scene.configs["n0"], metrics_exporter_type="PROM", metrics_prom_exporter_port=0
+    )
+    scene.configs["n0"] = config
+    await scene.start("n0")
+    controller = scene.running["n0"]
+
+    async def lines(path: str) -> list[str]:
+        url = f"http://{HOST}:{controller.metrics_port}/{path}"
+        answer = await asyncio.to_thread(urllib.request.urlopen, url, timeout=30)
+        return [line.decode().strip() for line in answer]
+
+    try:
+        await scene.leader()
+        assert await lines("health/ready") == ["ready"]
+        await scene.enter(1, f"{HOST}:1")
+        await scene.heartbeat(1, f"{HOST}:1", epoch=0, timeout_ms=60_000)
+        await scene.ask(RequestCode.CONTROLLER_ELECT_MASTER, ElectMasterHeader(**IDS, broker_id=1))
+        told = dict(line.rsplit(" ", 1) for line in await lines("metrics") if line[0] != "#")
+        own = f'address="{config.own_address}",group="g",peer_id="n0"'
+        of_set = f'{own},cluster="c",broker_set="b"'
+        elected = 'request_type="CONTROLLER_ELECT_MASTER"'
+        expected = {
+            f"role{{{own}}}": "3",
+            f"active_broker_num{{{of_set}}}": "1",
+            f'election_total{{{own},election_result="new_master_elected"}}': "1",
+            f'request_total{{{own},{elected},request_handle_status="success"}}': "1",
+            f'request_latency_bucket{{{own},{elected},le="+Inf"}}': "1",
+            f"kerolox_controller_has_master{{{of_set}}}": "1",
+            f"kerolox_controller_master_epoch{{{of_set}}}": "1",
+            f"kerolox_controller_sync_state_set_size{{{of_set}}}": "1",
+        }
+        assert {key: float(told.get(key, "-1")) for key in expected} == {
+            key: float(value) for key, value in expected.items()
+        }
+    finally:
+        await scene.stop("n0")
+        await scene.client.close()
 
 
 async def test_a_single_controller_serves_alone(tmp_path: Path) -> None:

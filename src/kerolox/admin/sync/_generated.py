@@ -31,6 +31,7 @@ from kerolox.admin.consumers.progress import (
     GroupSummary,
     QueueTimeSpan,
 )
+from kerolox.admin.controllers import ControllerState, ElectedMaster, SyncStateSetInfo
 from kerolox.admin.messages.dead_letters import (
     DeadLetterQueue,
     DeadLetterSummary,
@@ -310,6 +311,60 @@ class AdminRequests:
     def consume_time_spans(self, group: str, topic: str) -> list[QueueTimeSpan]:
         """From when to when the messages of each queue are, and where a group stands (code 303);
         sorted by queue."""
+
+    def controller_state(self, address: str) -> ControllerState:
+        """How a controller sees itself and its group (code 1005)."""
+
+    def controller_states(
+        self, controllers: str | Iterable[str]
+    ) -> dict[str, ControllerState | str]:
+        """All controllers of a group, those given and those that they name: how each sees itself,
+        or why it does not answer, by address."""
+
+    def sync_state_sets(
+        self, controllers: str | Iterable[str], broker_names: Iterable[str] = ()
+    ) -> dict[str, SyncStateSetInfo]:
+        """The brokers of each name: the master, its epoch, who is in sync and alive
+        (``getSyncStateSet``, code 1006). Names that nobody knows are left out."""
+
+    def elect_master(
+        self,
+        controllers: str | Iterable[str],
+        broker_name: str,
+        broker_id: int,
+        *,
+        cluster: str = "",
+    ) -> ElectedMaster:
+        """Have a broker become the master of its name (``electMaster``, code 1002). It has to be
+        alive, and in sync unless ``enableElectUncleanMaster``."""
+
+    def clean_broker_metadata(
+        self,
+        controllers: str | Iterable[str],
+        broker_name: str,
+        broker_ids: Iterable[int] = (),
+        *,
+        cluster: str = "",
+        even_if_alive: bool = False,
+    ) -> None:
+        """Have controllers forget brokers (``cleanBrokerMetadata``, code 1011)."""
+
+    def controller_settings(self, controllers: str | Iterable[str]) -> dict[str, dict[str, str]]:
+        """The settings of each of these controllers, by address (``getControllerConfig``, code
+        1010)."""
+
+    def update_controller_settings(
+        self, controllers: str | Iterable[str], settings: Mapping[str, str]
+    ) -> list[str]:
+        """Change settings of each of these controllers (``updateControllerConfig``, code 1009);
+        their addresses."""
+
+    def add_controller(self, controllers: str | Iterable[str], node_id: str, address: str) -> None:
+        """Have a group take a controller in, or know another address of one (31043, a code of
+        ours). It begins with an empty folder, and its settings name it and all others."""
+
+    def remove_controller(self, controllers: str | Iterable[str], node_id: str) -> None:
+        """Have a group do without a controller from now on (31043). Stop it then."""
 
     def dead_letters(
         self,
