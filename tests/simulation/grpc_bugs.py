@@ -6,13 +6,30 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from kerolox.broker.grpc import receiving
+from kerolox.broker.grpc import receiving, renewals
 from kerolox.protocol.headers import AckMessageHeader, PopMessageHeader
 from tests.simulation.bugs import SeededBug, seeded
 from tests.simulation.patches import Patches
 
 GRPC_BUGS: dict[str, SeededBug] = {}
 _bug = functools.partial(seeded, GRPC_BUGS)
+
+
+@_bug(0)
+def messages_of_a_call_that_is_over_are_done(patches: Patches) -> None:
+    """They are acknowledged in place of being given back."""
+
+    def change(broker: Any, key: Any, offset: int, receipt: Any, invisible_ms: int) -> Any:
+        changed = real(broker, key, offset, receipt, invisible_ms)
+        if changed is not None and invisible_ms == renewals.GIVEN_BACK_MS:
+            committed = broker.tables.offsets.query(*key)
+            broker.tables.pops.state.ack(
+                key, offset, changed.pop_time, is_order=receipt.is_order, committed=committed
+            )
+        return changed
+
+    real = renewals.change
+    patches.set(renewals, "change", change)
 
 
 @_bug(1)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import kerolox.broker.replication.server
 import kerolox.remoting.connection
+import kerolox.remoting.grpc.connection
 import kerolox.remoting.server
 from kerolox.errors import ConfigError
 from tests.simulation.patches import Patches
@@ -74,8 +75,9 @@ class _Socket:
 
     family = socket.AF_INET
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, transport: Transport) -> None:
         self._number = number
+        self._transport = transport
 
     def fileno(self) -> int:
         return self._number
@@ -83,9 +85,10 @@ class _Socket:
     def setsockopt(self, *_: object) -> None:
         pass
 
-    def getsockopt(self, *_: object) -> bytes:
-        """It says nothing of what the peer's system has."""
-        return b""
+    @property
+    def acknowledged_bytes(self) -> int:
+        """What the peer's system has, without the way back that a real one's word takes."""
+        return self._transport.sends.arrived_bytes
 
 
 class Server(asyncio.AbstractServer):
@@ -135,6 +138,7 @@ class _Pipe:
 
     __slots__ = (
         "arrived",
+        "arrived_bytes",
         "end",
         "flying",
         "last_at",
@@ -157,6 +161,8 @@ class _Pipe:
         self.flying: deque[bytes] = deque()
         self.arrived = bytearray()
         """In the receiver's system, not yet read."""
+        self.arrived_bytes = 0
+        """What the receiver's system ever had."""
         self.unread = 0
         """Bytes that fly or have arrived."""
         self.last_at = 0.0
@@ -187,7 +193,7 @@ class Transport(asyncio.Transport):
         self._extra = {
             "peername": peer,
             "sockname": own,
-            "socket": _Socket(20 + len(network.transports_of(process))),
+            "socket": _Socket(20 + len(network.transports_of(process)), self),
         }
         self.is_gone = False
         """Its system has closed it: ``connection_lost`` is called or about to be."""
@@ -457,6 +463,11 @@ class Network:
             patches.set(module, "listening_sockets", self.listening_sockets)
         # A real descriptor of the same number says nothing of a simulated socket.
         patches.set(kerolox.remoting.connection, "CAN_RESET", False)
+        patches.set(
+            kerolox.remoting.grpc.connection,
+            "acknowledged_bytes",
+            lambda sock: sock.acknowledged_bytes,
+        )
 
     async def listening_sockets(self, _host: str, port: int, _backlog: int) -> list[Any]:
         """In place of :func:`kerolox.remoting.listening.listening_sockets`."""
@@ -673,6 +684,7 @@ class Network:
             return
         if data:
             pipe.arrived += data
+            pipe.arrived_bytes += len(data)
             receiver.read_soon()
         elif pipe.end == "reset" and not pipe.flying:
             receiver.lost(ConnectionResetError(errno.ECONNRESET, "connection reset"))
