@@ -63,6 +63,10 @@ client until they come again."""
 AUTO_RENEWED_MS = 60_000
 """``defaultInvisibleTimeMills``: the invisible time of a message until its first renewal."""
 
+FORWARDING_MS = 10_000
+"""How long a message that is forwarded stays with its client: longer than a send waits for disk and
+slave. When the broker stops before it is done, the message comes again after it."""
+
 FIRST_OF_POLLING_TIME = "5.0.3"
 """Clients from this version on know ILLEGAL_POLLING_TIME; texts are compared, as in RocketMQ."""
 
@@ -511,7 +515,7 @@ async def forward_to_dead_letters(
     place = broker.config.broker_name, key, receipt.queue_offset
     async with _FORWARDED.setdefault(place, asyncio.Lock()):
         # Whoever has the message keeps it meanwhile.
-        held = await caller.ask(change_command(group, topic, receipt, AUTO_RENEWED_MS))
+        held = await caller.ask(change_command(group, topic, receipt, FORWARDING_MS))
         if held.code != ResponseCode.NO_MESSAGE:
             _check_receipt_answer(held)
             await _send_dead_letter(caller, request, key, receipt)

@@ -14,6 +14,7 @@ from tests.unit.broker.grpc.test_calls import ID, message, resource, sent
 
 from kerolox.broker.broker import Broker
 from kerolox.broker.grpc import receiving
+from kerolox.broker.grpc.answers import AnswerError
 from kerolox.broker.pop.leases import QueueKey
 from kerolox.broker.requests.pop_fast import FastPops
 from kerolox.message import MessageExt, PropertyKey
@@ -358,6 +359,21 @@ async def test_a_receipt_that_counts_no_more_makes_no_dead_letter(
         assert await forwarded(client, found) == pb.OK
     assert await forwarded(client, again) == pb.OK
     assert len(await dead_letters(grpc_broker)) == 1
+
+
+async def test_a_message_that_could_not_be_forwarded_comes_again_in_seconds(
+    client: GrpcPeer, grpc_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: object) -> None:
+        raise AnswerError(pb.INTERNAL_SERVER_ERROR, "the disk is full")
+
+    await sent(client, message())
+    found = await one(client, invisible_seconds=HOUR)
+    monkeypatch.setattr(receiving, "_send_dead_letter", fails)
+    monkeypatch.setattr(receiving, "FORWARDING_MS", 10)
+    assert await forwarded(client, found) == pb.INTERNAL_SERVER_ERROR
+    again = await one(client)
+    assert again.system_properties.delivery_attempt == 2
 
 
 async def test_an_ordered_group_waits_for_its_messages(client: GrpcPeer) -> None:
