@@ -55,7 +55,7 @@ def _moment(history: History, sent: Sent, copy: Kept, waited: list[Kept]) -> int
     storage wait for it, and give a moment behind the step."""
     if len(waited) != 1:
         return copy.out_ms
-    moment = waited[0].stored_ms + sent.delay_ms
+    moment = sent.moment_ms or waited[0].stored_ms + sent.delay_ms
     return moment if copy.out_ms < moment <= copy.out_ms + history.timer_step_ms else copy.out_ms
 
 

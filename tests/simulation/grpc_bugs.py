@@ -6,8 +6,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from kerolox.broker.grpc import receiving, renewals
-from kerolox.protocol.headers import AckMessageHeader, PopMessageHeader
+from kerolox.broker.grpc import receiving, renewals, sending
+from kerolox.broker.requests import pop_acks
+from kerolox.protocol.codes import MessageSysFlag
+from kerolox.protocol.headers import AckMessageHeader, EndTransactionHeader, PopMessageHeader
 from tests.simulation.bugs import SeededBug, seeded
 from tests.simulation.patches import Patches
 
@@ -15,7 +17,7 @@ GRPC_BUGS: dict[str, SeededBug] = {}
 _bug = functools.partial(seeded, GRPC_BUGS)
 
 
-@_bug(0)
+@_bug(12)
 def messages_of_a_call_that_is_over_are_done(patches: Patches) -> None:
     """They are acknowledged in place of being given back."""
 
@@ -28,11 +30,11 @@ def messages_of_a_call_that_is_over_are_done(patches: Patches) -> None:
             )
         return changed
 
-    real = renewals.change
+    real = pop_acks.change
     patches.set(renewals, "change", change)
 
 
-@_bug(1)
+@_bug(24)
 def all_attempts_are_one(patches: Patches) -> None:
     """An ordered receive is taken for the one before, whose answer was lost."""
 
@@ -42,7 +44,7 @@ def all_attempts_are_one(patches: Patches) -> None:
     patches.set(receiving, "PopMessageHeader", header)
 
 
-@_bug(22)
+@_bug(24)
 def acknowledgement_is_of_the_next_message(patches: Patches) -> None:
     """The offset of a receipt is one too high."""
 
@@ -60,3 +62,14 @@ def dead_letter_is_not_stored(patches: Patches) -> None:
         pass
 
     patches.set(receiving, "_send_dead_letter", nothing)
+
+
+@_bug(9)
+def each_transaction_is_rolled_back(patches: Patches) -> None:
+    """Whatever its producer decides."""
+
+    def header(**members: Any) -> Any:
+        decided = MessageSysFlag.TRANSACTION_ROLLBACK
+        return EndTransactionHeader(**{**members, "commit_or_rollback": decided})
+
+    patches.set(sending, "EndTransactionHeader", header)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import h2.exceptions
@@ -23,11 +24,77 @@ CALL_SECONDS_MAX = 4.0
 
 DEADLINE = {"grpc-timeout": "3S"}
 WAIT_SECONDS = 1
-BATCH = 4
+BATCH = 16
+"""Messages of a receive: its member waits for its slowest message before the next one."""
+AVOIDED_SECONDS = 3.0
+"""A broker that refuses, as slaves do, is left out so long: clients ask anew where topics are."""
 
 
 class CallFailedError(KeroloxError):
     """A call had no answer, or one that is no success."""
+
+
+class GrpcCalls:
+    """The calls of one client at all brokers."""
+
+    def __init__(self, name: str) -> None:
+        """No connection is open. ``name``: the client's id."""
+        self._name = name
+        self._peers: dict[str, GrpcPeer] = {}
+        """By the name of the broker's node."""
+        self._connecting: dict[str, asyncio.Lock] = {}
+        self._avoided: dict[str, float] = {}
+        """By the name of the node, until when."""
+
+    def usable(self, nodes: list[Node]) -> list[Node]:
+        """Those that did not refuse lately; all, where each did."""
+        now = asyncio.get_running_loop().time()
+        return [node for node in nodes if self._avoided.get(node.name, 0.0) <= now] or nodes
+
+    def refused(self, node: Node, status: Any) -> CallFailedError:
+        """A broker has refused: it is left out for a while. The error to raise."""
+        self._avoided[node.name] = asyncio.get_running_loop().time() + AVOIDED_SECONDS
+        return CallFailedError(f"{node.name}: {status.message}")
+
+    async def call(
+        self, node: Node, name: str, request: Any, seconds: float = CALL_SECONDS_MAX
+    ) -> list[Any]:
+        """The answers of a call of one request; CallFailedError: it has none in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                peer = await self.peer(node)
+                stream = peer.open(name, DEADLINE)
+                stream.send(request, end=True)
+                answers = await stream.messages()
+        except (OSError, TimeoutError) as error:
+            self._drop(node)
+            raise CallFailedError(f"{node.name}: {type(error).__name__}") from None
+        if stream.status != 0 or not answers:
+            self._drop(node)
+            raise CallFailedError(f"{node.name}: status {stream.status}")
+        return answers
+
+    async def peer(self, node: Node) -> GrpcPeer:
+        """The connection to a broker."""
+        async with self._connecting.setdefault(node.name, asyncio.Lock()):
+            peer = self._peers.get(node.name)
+            if peer is None or peer.gone.done() or peer.has_goaway:
+                loop = asyncio.get_running_loop()
+                made = partial(_Peer, self._name)
+                _, peer = await loop.create_connection(made, node.host, GRPC_PORT)
+                self._peers[node.name] = peer
+            return peer
+
+    def close(self) -> None:
+        """Close all connections."""
+        for peer in self._peers.values():
+            peer.close()
+        self._peers.clear()
+
+    def _drop(self, node: Node) -> None:
+        peer = self._peers.pop(node.name, None)
+        if peer is not None:
+            peer.close()
 
 
 class GrpcMember:
@@ -36,9 +103,9 @@ class GrpcMember:
     def __init__(self, run: GrpcRun) -> None:
         """No connection is open."""
         self._run = run
-        self._peers: dict[str, GrpcPeer] = {}
-        """By the name of the broker's node."""
-        self._turn = 0
+        self._calls = GrpcCalls(run.node.name)
+        self._asked: dict[tuple[str, str], float] = {}
+        """By the name of the node and the topic, when last."""
         self._attempt = 0
         self._life = f"{run.node.name}-{asyncio.get_running_loop().time()}"
         """Attempts of a life before are others."""
@@ -46,11 +113,11 @@ class GrpcMember:
 
     async def receive(self) -> list[MessageExt]:
         """Messages of the next broker and topic; KeroloxError: it has none for us."""
-        nodes = self._run.broker_nodes
-        topics = self._run.plan.topics
-        node = nodes[self._turn % len(nodes)]
-        topic = topics[self._turn // len(nodes) % len(topics)]
-        self._turn += 1
+        now = asyncio.get_running_loop().time()
+        nodes = self._calls.usable(self._run.broker_nodes)
+        places = [(node, topic) for topic in self._run.plan.topics for node in nodes]
+        node, topic = min(places, key=lambda at: self._asked.get((at[0].name, at[1]), 0.0))
+        self._asked[node.name, topic] = now
         request = pb.ReceiveMessageRequest(batch_size=BATCH)
         request.group.name = self._run.plan.name
         request.message_queue.topic.name = topic
@@ -58,13 +125,13 @@ class GrpcMember:
         request.invisible_duration.seconds = int(POP_SECONDS)
         request.long_polling_timeout.seconds = WAIT_SECONDS
         request.attempt_id = f"{self._life}-{self._attempt}"
-        answers = await self._call(node, "ReceiveMessage", request)
+        answers = await self._calls.call(node, "ReceiveMessage", request)
         self._attempt += 1
         found = []
         for answer in answers:
             if answer.WhichOneof("content") == "status":
                 if answer.status.code not in (pb.OK, pb.MESSAGE_NOT_FOUND):
-                    raise CallFailedError(f"{node.name}: {answer.status.message}")
+                    raise self._calls.refused(node, answer.status)
             elif answer.WhichOneof("content") == "message":
                 found.append(_message(answer.message))
                 self._nodes[id(found[-1])] = node
@@ -106,48 +173,17 @@ class GrpcMember:
 
     async def close(self) -> None:
         """Close its connections."""
-        for peer in self._peers.values():
-            peer.close()
-        self._peers.clear()
+        self._calls.close()
 
     def _name(self, request: Any, message: MessageExt) -> None:
         request.group.name, request.topic.name = self._run.plan.name, message.topic
 
     async def _ask(self, message: MessageExt, name: str, request: Any) -> Any:
         node = self._nodes[id(message)]
-        [answer] = await self._call(node, name, request)
+        [answer] = await self._calls.call(node, name, request)
         if answer.status.code != pb.OK:
             raise CallFailedError(f"{node.name}: {answer.status.message}")
         return answer
-
-    async def _call(self, node: Node, name: str, request: Any) -> list[Any]:
-        try:
-            async with asyncio.timeout(CALL_SECONDS_MAX):
-                peer = await self._peer(node)
-                stream = peer.open(name, DEADLINE)
-                stream.send(request, end=True)
-                answers = await stream.messages()
-        except (OSError, TimeoutError) as error:
-            self._drop(node)
-            raise CallFailedError(f"{node.name}: {type(error).__name__}") from None
-        if stream.status != 0 or not answers:
-            self._drop(node)
-            raise CallFailedError(f"{node.name}: status {stream.status}")
-        return answers
-
-    async def _peer(self, node: Node) -> GrpcPeer:
-        peer = self._peers.get(node.name)
-        if peer is None or peer.gone.done() or peer.has_goaway:
-            loop = asyncio.get_running_loop()
-            name = self._run.node.name
-            _, peer = await loop.create_connection(lambda: _Peer(name), node.host, GRPC_PORT)
-            self._peers[node.name] = peer
-        return peer
-
-    def _drop(self, node: Node) -> None:
-        peer = self._peers.pop(node.name, None)
-        if peer is not None:
-            peer.close()
 
 
 class _Peer(GrpcPeer):

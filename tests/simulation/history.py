@@ -51,6 +51,8 @@ class Sent:
     """TRANSACTION: what its producer decides, and says again whenever a broker asks."""
     is_timed: bool = False
     """DELAYED: the timer counts its delay."""
+    moment_ms: int = 0
+    """When it is due by its sender's clock; 0: its delay begins when it is stored."""
     recall: str = ""
     """ASKED or DONE: it was taken back."""
     one_way: bool = False
@@ -273,6 +275,9 @@ class History:
     """``timerPrecisionMs``."""
     checks: list[tuple[float, str, str]] = field(default_factory=list)
     """(time, key, answer): brokers asked about a transaction."""
+    stored: dict[tuple[str, str, int], tuple[int, int]] = field(default_factory=dict)
+    """(broker, message id, queue offset) of what came by gRPC to its queue and place in the log, of
+    which answers say nothing."""
     _popped: dict[Delivery, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def send(self, key: str, topic: str, kind: str, began: float) -> Sent:

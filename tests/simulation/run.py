@@ -25,10 +25,11 @@ from kerolox.broker.tables.groups import GroupTable
 from kerolox.broker.tables.topics import TopicTable
 from kerolox.kernel.choice import KERNEL_VARIABLE
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
-from tests.simulation import checks, clocks, disk_calls, given, pace
+from tests.simulation import checks, clocks, disk_calls, given, grpc_producers, pace
 from tests.simulation.cluster import Cluster, Node
 from tests.simulation.faults import Faults
 from tests.simulation.grpc_members import GrpcRun
+from tests.simulation.grpc_producers import GrpcProducerRun
 from tests.simulation.history import CRASHED, PROMOTED, Group, History, Subscribed
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.operations import Operator
@@ -126,7 +127,8 @@ class Run:
             )
         for plan in scenario.producers:
             node = cluster.add_node(plan.name)
-            self.producers.append(ProducerRun(cluster, node, plan, self.chance.getrandbits(64)))
+            made = GrpcProducerRun if plan.is_grpc else ProducerRun
+            self.producers.append(made(cluster, node, plan, self.chance.getrandbits(64)))
         for group in scenario.groups:
             self.history.groups[group.name] = Group(
                 group.name,
@@ -348,6 +350,7 @@ def run_seed(
         clocks.install(patches)
         pace.install(patches)
         given.install(patches, run.cluster)
+        grpc_producers.install(patches, run.cluster)
         loop.network.install(patches)
         on_patched(patches)
         try:

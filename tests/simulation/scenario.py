@@ -79,6 +79,8 @@ class ProducerPlan:
     """Messages are delayed by any time, which the timer counts."""
     recalls: float = 0.0
     """How often a message that waits is taken back."""
+    is_grpc: bool = False
+    """It sends by gRPC."""
 
 
 @dataclass
@@ -251,12 +253,25 @@ def popped(seed: int) -> Scenario:
 
 
 def by_grpc(seed: int) -> Scenario:
-    """The scenario of a seed, whose groups pop by gRPC."""
+    """The scenario of a seed, whose groups pop by gRPC, and some of whose producers send so."""
     scenario = popped(seed)
-    scenario.broker_settings["grpc_server_port"] = GRPC_PORT
     for group in scenario.groups:
         group.is_grpc, group.forwards = True, 0.1
+    send_by_grpc(scenario)
     return scenario
+
+
+def send_by_grpc(scenario: Scenario) -> None:
+    """Have brokers take gRPC, and some of the producers send so. They say by their own clock when a
+    message is due, so none sends such messages where clocks jump."""
+    chance = random.Random(f"grpc-sends-{scenario.seed}")
+    scenario.broker_settings["grpc_server_port"] = GRPC_PORT
+    scenario.broker_settings.setdefault("mapped_file_size_timer_log", 4_096)
+    has_jumps = any(fault.kind == "clock" for fault in scenario.faults)
+    for producer in scenario.producers:
+        is_delayed = producer.kind == "delayed"
+        if chance.random() < 0.6 and not (is_delayed and has_jumps):
+            producer.is_grpc, producer.is_timed = True, is_delayed
 
 
 def _add_fault(
@@ -354,9 +369,13 @@ def _draw_timer_faults(scenario: Scenario, chance: random.Random) -> None:
 def mixed(seed: int) -> Scenario:
     """The scenario of a seed: of members that pull, or pop, or of messages for a moment."""
     kind = random.Random(f"kind-{seed}").choice((drawn, popped, timed))
-    if kind is popped and random.Random(f"grpc-{seed}").random() < 0.3:
-        kind = by_grpc
-    return kind(seed)
+    if random.Random(f"grpc-{seed}").random() >= 0.3:
+        return kind(seed)
+    if kind is popped:
+        return by_grpc(seed)
+    scenario = kind(seed)
+    send_by_grpc(scenario)
+    return scenario
 
 
 def promoted(seed: int) -> Scenario:

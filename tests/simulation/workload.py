@@ -99,10 +99,14 @@ class ProducerRun:
                 return
         if plan.kind == TRANSACTION:
             await self._introduce(producer)
+        await self._send_all()
+
+    async def _send_all(self) -> None:
+        """Send what is left, and stay."""
         while not self.is_done and not self._is_stopping:
-            await self._send_one(producer)
-            if plan.pause_seconds:
-                await asyncio.sleep(self._random.random() * 2 * plan.pause_seconds)
+            await self._send_one()
+            if self.plan.pause_seconds:
+                await asyncio.sleep(self._random.random() * 2 * self.plan.pause_seconds)
         await asyncio.get_running_loop().create_future()
 
     async def _introduce(self, producer: Producer) -> None:
@@ -139,7 +143,7 @@ class ProducerRun:
             return TransactionProducer(group, servers, check=self._check, settings=settings)
         return Producer(group, servers, settings=settings)
 
-    async def _send_one(self, producer: Producer) -> None:
+    async def _send_one(self) -> None:
         plan, chance = self.plan, self._random
         key = f"{plan.name}:{self._begun:02}"
         self._begun += 1
@@ -164,30 +168,44 @@ class ProducerRun:
         elif plan.kind == TRANSACTION:
             sent.decision = chance.choice((COMMIT, COMMIT, ROLLBACK))
         try:
-            if isinstance(producer, TransactionProducer):
-                said = _STATES[UNKNOWN if chance.random() < 0.3 else sent.decision]
-                result = (await producer.send_in_transaction(message, lambda _: said)).send
-                if not result.is_ok:
-                    sent.decision = ROLLBACK  # a half that is not stored safely is taken back
-            elif plan.is_timed:
-                result = await producer.send(message, deliver_after=sent.delay_ms / 1_000)
-            elif sent.shard:
-                result = await producer.send(message, ordering_key=sent.shard)
-            else:
-                result = await producer.send(message)
+            result = await self._store(message, sent)
         except KeroloxError as error:
             sent.failed(now(), type(error).__name__)
             self._cluster.trace.add(f"{key} fails: {sent.error}")
         else:
             self._told(sent, result, now())
             if result.recall_handle and chance.random() < plan.recalls:
-                await self._recall(producer, sent, result.recall_handle)
+                await self._recall(sent, result.recall_handle)
 
-    async def _recall(self, producer: Producer, sent: Sent, handle: str) -> None:
+    def _said(self, sent: Sent) -> str:
+        """What the producer of a transaction says at once."""
+        return UNKNOWN if self._random.random() < 0.3 else sent.decision
+
+    async def _store(self, message: Message, sent: Sent) -> SendResult:
+        """Send a message; KeroloxError: it may be stored or not."""
+        producer = self._producer
+        assert producer is not None
+        if isinstance(producer, TransactionProducer):
+            said = _STATES[self._said(sent)]
+            result = (await producer.send_in_transaction(message, lambda _: said)).send
+            if not result.is_ok:
+                sent.decision = ROLLBACK  # a half that is not stored safely is taken back
+            return result
+        if sent.is_timed:
+            return await producer.send(message, deliver_after=sent.delay_ms / 1_000)
+        if sent.shard:
+            return await producer.send(message, ordering_key=sent.shard)
+        return await producer.send(message)
+
+    async def _take_back(self, sent: Sent, handle: str) -> None:
+        assert self._producer is not None
+        await self._producer.recall(handle)
+
+    async def _recall(self, sent: Sent, handle: str) -> None:
         """Take a message back; where no answer comes it may be or not."""
         sent.recall = ASKED
         try:
-            await producer.recall(handle)
+            await self._take_back(sent, handle)
         except KeroloxError as error:
             self._cluster.trace.add(f"recall of {sent.key} fails: {type(error).__name__}")
         else:
@@ -205,14 +223,17 @@ class ProducerRun:
         )
 
     def _check(self, message: MessageExt) -> TransactionState:
-        key = message.keys
+        return _STATES[self._decision(message.keys)]
+
+    def _decision(self, key: str) -> str:
+        """What the producer says when a broker asks."""
         sent = self._sent.get(key)
         answer = UNKNOWN
         if sent is not None and not (self.may_be_unsure and self._random.random() < 0.2):
             answer = sent.decision
         self._history.checks.append((asyncio.get_running_loop().time(), key, answer))
         self._cluster.trace.add(f"asked about {key}: {answer}")
-        return _STATES[answer]
+        return answer
 
 
 class ConsumerRun:
