@@ -179,6 +179,8 @@ def of_kernel() -> Iterator[tuple[str, str, str]]:
     yield "GROUP_READS_MAX", "usize", grouped(metrics.GROUP_READS_MAX)
     ends = ", ".join(map(grouped, metrics.LATENCY_ENDS_MS))
     yield "LATENCY_ENDS_MS", f"[u64; {len(metrics.LATENCY_ENDS_MS)}]", f"[{ends}]"
+    ends = ", ".join(map(grouped, metrics.RPC_ENDS_MS))
+    yield "RPC_ENDS_MS", f"[u64; {len(metrics.RPC_ENDS_MS)}]", f"[{ends}]"
 
 
 def of_pops() -> Iterator[tuple[str, str, str]]:

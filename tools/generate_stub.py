@@ -46,7 +46,7 @@ from kerolox.kernel.choice import ColumnBuffers, OddBody, TopicChoice
 from kerolox.kernel.dedup import KeyWindow
 from kerolox.kernel.feed import FedMembers, GivenMembers
 from kerolox.kernel.http2 import Http2Event
-from kerolox.kernel.metrics import LatencyCounts
+from kerolox.kernel.metrics import CallCounts, LatencyCounts
 from kerolox.kernel.pops import LentLease
 from kerolox.kernel.read import MasterStream
 from kerolox.kernel.settings import StoreSettings

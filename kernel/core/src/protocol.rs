@@ -52,6 +52,7 @@ pub const DUPLICATE_FIELD: &[u8] = b"duplicate";
 pub const GROUP_READS_MAX: usize = 200_000;
 pub const LATENCY_ENDS_MS: [u64; 14] =
     [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000, 30_000, 300_000, 3_600_000];
+pub const RPC_ENDS_MS: [u64; 9] = [1, 3, 5, 7, 10, 100, 1000, 2000, 3000];
 pub const MESSAGE_MAGIC: i32 = -626_843_481;
 pub const BLANK_MAGIC: i32 = -875_286_124;
 pub const RECORD_BYTES_MIN: usize = 91;

@@ -99,7 +99,8 @@ impl Connection {
 
     /// Answer calls by what became ready later.
     fn answer_calls(&mut self, http2: &Bound<'_, Http2ServerSide>, answers: &[u8]) -> PyResult<()> {
-        self.connection.answer_calls(&mut http2.try_borrow_mut()?.0, answers);
+        let Self { fast, connection } = self;
+        connection.answer_calls(fast, &mut http2.try_borrow_mut()?.0, answers);
         Ok(())
     }
 

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kerolox_core::fast_path::{
-    AccountRules, Commit, CopyRule, Encoding, FastCalls, FastPath, GroupStats, Identity,
-    KeyProperty, Lag, Lease, LentCount, LentName, NO_SLOT, NewHold, NewLent, NewWait, Subscription,
-    TimerRule, WindowStats,
+    AccountRules, CallCounts, Commit, CopyRule, Encoding, FastCalls, FastPath, GroupStats,
+    Identity, KeyProperty, Lag, Lease, LentCount, LentName, NO_SLOT, NewHold, NewLent, NewWait,
+    Subscription, TimerRule, WindowStats,
 };
 use kerolox_core::{BitFilter, Filter, QueuedValues, RecoveryReport};
 use pyo3::exceptions::{PyOverflowError, PyValueError};
@@ -792,6 +792,12 @@ impl Store {
     /// The same of reads of groups, from the store time of their first message on.
     fn delivery_times(&self) -> (Vec<u64>, u64) {
         self.fast.store().delivery_times()
+    }
+
+    /// (path, code, counts by `RPC_ENDS_MS`, the sum of their times in microseconds) of the calls of
+    /// gRPC that were answered here.
+    fn call_times(&self) -> Vec<CallCounts> {
+        self.fast.call_times()
     }
 
     /// (topic, messages put, bytes put) since open.

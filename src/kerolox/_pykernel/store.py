@@ -34,7 +34,13 @@ from kerolox._pykernel.properties import TimerRule
 from kerolox._pykernel.tables import Tables
 from kerolox.kernel.dedup import NO_RECORD, KeyWindow
 from kerolox.kernel.held_pulls import PASSED_OVER_MS
-from kerolox.kernel.metrics import GROUP_READS_MAX, Latencies, LatencyCounts, PutDurations
+from kerolox.kernel.metrics import (
+    GROUP_READS_MAX,
+    CallCounts,
+    Latencies,
+    LatencyCounts,
+    PutDurations,
+)
 from kerolox.kernel.settings import StoreSettings
 from kerolox.kernel.status import GetMessageStatus, pull_code
 from kerolox.kernel.values import (
@@ -393,6 +399,10 @@ class Store(NothingLent, MessageStore):
 
     def delivery_times(self) -> LatencyCounts:
         return self._delivery_times.get()
+
+    def call_times(self) -> list[CallCounts]:
+        """This kernel answers no calls."""
+        return []
 
     def note_answered(self, milliseconds: int) -> None:
         """Note how long a feed took, for the sends that it answered."""

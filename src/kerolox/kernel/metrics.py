@@ -19,8 +19,15 @@ LATENCY_ENDS_MS = (
 """Upper ends of the buckets; one more has none. A time belongs to the first bucket whose end is not
 below it."""
 
+RPC_ENDS_MS = (1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000)
+"""Those of ``rocketmq_rpc_latency``, as RocketMQ has them."""
+
 LatencyCounts = tuple[list[int], int]
 """(the count of each bucket, the sum of all times in microseconds)."""
+
+CallCounts = tuple[str, int, list[int], int]
+"""(path of a call of gRPC, code of its answers, the count of each bucket of :data:`RPC_ENDS_MS`,
+the sum of all times in microseconds)."""
 
 
 class Latencies:
@@ -36,6 +43,11 @@ class Latencies:
         """Count so many that took so long each."""
         self._counts[bisect_left(self._ends_ms, microseconds / 1_000)] += count
         self._total_us += microseconds * count
+
+    def add(self, counts: Sequence[int], total_us: int) -> None:
+        """Count what another one of the same buckets has counted."""
+        self._counts = [own + more for own, more in zip(self._counts, counts, strict=True)]
+        self._total_us += total_us
 
     def get(self) -> LatencyCounts:
         """All that was counted."""
@@ -83,6 +95,11 @@ class StoreMetrics(Protocol):
     def delivery_times(self) -> LatencyCounts:
         """Reads of groups that found messages, fast or with ``read``, by how long the first of
         their messages had been stored; the same otherwise."""
+
+    def call_times(self) -> list[CallCounts]:
+        """Calls of gRPC that the kernel answered by itself since the store was made, from the chunk
+        that brought them on, waits for a flush or a slave included. A receive that waited is none
+        of them."""
 
     def topic_stats(self) -> list[tuple[str, int, int]]:
         """(topic, messages put, bytes put) since open, of the queues that there are: what deleted

@@ -5,8 +5,9 @@
 //! came, is for Python.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use super::connection::{Calls, Connection, Fed, Given, Memory, end_feed};
+use super::connection::{Calls, Connection, Fed, Given, Memory, Waiting, end_feed};
 use super::path::FastPath;
 use super::pop::{self, Outcome, Popper};
 use super::send::{self, Sender};
@@ -46,6 +47,8 @@ struct Candidate {
     data: Vec<u8>,
     /// All of it is here.
     is_ended: bool,
+    /// When its chunk came.
+    began: Instant,
 }
 
 impl Candidate {
@@ -94,27 +97,36 @@ impl Connection {
         data: &[u8],
         events: &mut Vec<Event>,
     ) -> Result<Fed, Http2Error> {
+        let began = Instant::now();
         let mut came = Vec::new();
         let more = http2.receive(data, &mut came)?;
-        let candidates = self.candidates(came, events);
+        let candidates = self.candidates(came, events, began);
         if candidates.is_empty() {
             return Ok(Fed { more, ..Fed::default() });
         }
         let mut answers = std::mem::take(&mut self.calls.answers);
         let fed = self.take_calls(fast, http2, candidates, events, &mut answers);
-        self.answer_calls(http2, &answers);
+        self.answer_calls(fast, http2, &answers);
         answers.clear();
+        let Calls { received, acked, .. } = &mut self.calls;
+        let (received, acked) = (std::mem::take(received), std::mem::take(acked));
+        fast.call_times.note_pops(received, acked, began.elapsed());
         self.calls.answers = answers;
         Ok(Fed { more, ..fed })
     }
 
     /// Sends answers that became ready later.
-    pub fn answer_calls(&mut self, http2: &mut ServerSide, answers: &[u8]) {
+    pub fn answer_calls(&mut self, fast: &FastPath, http2: &mut ServerSide, answers: &[u8]) {
+        if answers.is_empty() {
+            return;
+        }
+        let now = Instant::now();
         let Calls { waiting, answer, .. } = &mut self.calls;
         for (stream_id, code, offset) in call_answers(answers) {
-            let Some(message_id) = waiting.remove(&stream_id) else {
+            let Some(Waiting { message_id, began }) = waiting.remove(&stream_id) else {
                 continue;
             };
+            fast.call_times.note_send(code, now.saturating_duration_since(began));
             answer.clear();
             push_sent(answer, code, &message_id, offset);
             answer_call(http2, stream_id, answer);
@@ -134,14 +146,19 @@ impl Connection {
     }
 
     /// Calls that may be for the fast path; what else came is added to `events`.
-    fn candidates(&mut self, came: Vec<Event>, events: &mut Vec<Event>) -> Vec<Candidate> {
+    fn candidates(
+        &mut self,
+        came: Vec<Event>,
+        events: &mut Vec<Event>,
+        began: Instant,
+    ) -> Vec<Candidate> {
         let mut found: Vec<Candidate> = Vec::new();
         for event in came {
             match event {
                 Event::Opened { stream_id, headers, is_ended: false } => {
                     if let Some((asked, _)) = read_head(headers.iter()) {
                         let (data, is_ended) = (Vec::new(), false);
-                        found.push(Candidate { asked, stream_id, headers, data, is_ended });
+                        found.push(Candidate { asked, stream_id, headers, data, is_ended, began });
                     } else {
                         events.push(Event::Opened { stream_id, headers, is_ended: false });
                     }
@@ -195,8 +212,11 @@ impl Connection {
                     Asked::Ack => self.take_acks(&mut state, &mut core, &call, http2),
                 }
                 .is_some();
-            if !is_taken {
-                call.decline(events);
+            match call.asked {
+                _ if !is_taken => call.decline(events),
+                Asked::Send => {}
+                Asked::Receive => self.calls.received += 1,
+                Asked::Ack => self.calls.acked += 1,
             }
         }
         let (ready, waits) = end_feed(fast, state, core, None);
@@ -218,7 +238,8 @@ impl Connection {
         let what = (&sent, &calls.text[..], calls.turn);
         send::send_by_call(state, core, &mut sender, call.stream_id, what, answers)?;
         calls.turn = calls.turn.wrapping_add(1);
-        calls.waiting.insert(call.stream_id, sent.message_id.into());
+        let waiting = Waiting { message_id: sent.message_id.into(), began: call.began };
+        calls.waiting.insert(call.stream_id, waiting);
         Some(())
     }
 

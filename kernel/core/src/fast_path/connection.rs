@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Instant;
 
 use hashbrown::HashMap;
 use parking_lot::MutexGuard;
@@ -90,8 +91,11 @@ pub(super) struct Memory {
 /// What is kept of the calls of gRPC on a connection.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    /// Ids of the messages whose answers wait, by stream.
-    pub(super) waiting: HashMap<u32, Box<[u8]>>,
+    /// Sends whose answers wait, by stream.
+    pub(super) waiting: HashMap<u32, Waiting>,
+    /// Receives and acknowledgements that were answered with this chunk.
+    pub(super) received: u64,
+    pub(super) acked: u64,
     /// Counts the messages, which get the queues in turn.
     pub(super) turn: u32,
     /// Properties of a message, what stands for answers, and an answer; used again.
@@ -103,6 +107,14 @@ pub(super) struct Calls {
     pub(super) owner: Arc<str>,
     /// What receives gave out, the last ones, by stream.
     pub(super) given: VecDeque<Given>,
+}
+
+/// A send whose answer waits.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) message_id: Box<[u8]>,
+    /// When its chunk came.
+    pub(super) began: Instant,
 }
 
 /// What a receive gave out.

@@ -47,6 +47,7 @@ pub use self::peers::READY_BYTES_MAX;
 pub use self::pending::PENDING_ANSWERS_MAX;
 pub use self::policy::{FastCalls, Identity, NO_SLOT, Subscription, TimerRule};
 pub use self::state::ANSWER_BYTES_MAX;
+pub use self::times::CallCounts;
 pub use crate::access::AccountRules;
 pub use crate::protocol::{FRAME_BYTES_MAX, HELD_OF_CONNECTION_MAX, HELD_PULLS_MAX};
 pub use crate::wire::frame::FrameError;

@@ -7,6 +7,7 @@ use super::hold::{Asked, HeldPull};
 use super::lent::{Key, Lease, Place, Queue, monotonic_ms};
 use super::policy::{self, FastCalls, Got, Identity, Subscription, Tables};
 use super::state::State;
+use super::times::{CallCounts, CallTimes};
 use super::waits::Wait;
 use crate::access::{AccountRules, Accounts};
 use crate::error::{PutStatus, StoreError};
@@ -22,6 +23,7 @@ use crate::wire::header::Encoding;
 pub struct FastPath {
     pub(super) store: Store,
     pub(super) state: Mutex<State>,
+    pub(super) call_times: CallTimes,
 }
 
 /// A pull that the slow path wants held.
@@ -89,7 +91,13 @@ impl FastPath {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let state = Mutex::new(State::new(&settings));
-        Self { store: Store::new(settings), state }
+        Self { store: Store::new(settings), state, call_times: CallTimes::default() }
+    }
+
+    /// How long calls of gRPC took that were answered here.
+    #[must_use]
+    pub fn call_times(&self) -> Vec<CallCounts> {
+        self.call_times.get()
     }
 
     /// The store below.

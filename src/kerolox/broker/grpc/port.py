@@ -18,6 +18,8 @@ from kerolox.tasks import end_tasks
 if TYPE_CHECKING:
     from kerolox.broker.grpc.clients import GrpcClient
     from kerolox.broker.grpc.service import Service
+    from kerolox.broker.grpc.stats import CallKey
+    from kerolox.kernel.metrics import Latencies
     from kerolox.metrics.families import Families
     from kerolox.remoting.grpc.connection import Serve
 
@@ -87,6 +89,11 @@ class GrpcPort:
     def renewed(self) -> int:
         """Messages whose invisible time is renewed."""
         return 0 if self._service is None else len(self._service.renewals)
+
+    def calls(self) -> dict[CallKey, Latencies]:
+        """All that were answered, by the kernel too."""
+        of_kernel = () if self._service is None else self._service.calls_of_kernel()
+        return self.stats.all_calls(of_kernel)
 
     def measure(self, families: Families) -> None:
         """Add its metrics."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import cache, partial
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
@@ -34,7 +34,9 @@ from kerolox.remoting.server import Handler
 
 if TYPE_CHECKING:
     from kerolox.broker.access.gate import AccountSigner
+    from kerolox.broker.grpc.stats import CallKey
     from kerolox.kernel.feed import GivenMembers
+    from kerolox.kernel.metrics import LatencyCounts
 
 PATH = "/apache.rocketmq.v2.MessagingService/"
 RECEIVE, TELEMETRY = PATH + "ReceiveMessage", PATH + "Telemetry"
@@ -138,6 +140,11 @@ class Service:
     def message_bytes_max(self, path: str) -> int:
         """See :class:`~kerolox.remoting.grpc.connection.Serve`."""
         return SEND_BYTES_MAX if path == PATH + "SendMessage" else REQUEST_BYTES_MAX
+
+    def calls_of_kernel(self) -> Iterator[tuple[CallKey, LatencyCounts]]:
+        """What the kernel has counted of the calls that it answered by itself."""
+        for path, code, counts, total_us in self._broker.store.call_times():
+            yield (_name(path), _CODES.get(code, "unknown"), SUCCESS), (counts, total_us)
 
     def unread(self, given: list[GivenMembers]) -> None:
         """See :class:`~kerolox.remoting.grpc.connection.Serve`."""

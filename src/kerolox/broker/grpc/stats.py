@@ -5,25 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from kerolox.kernel.metrics import Latencies
+from kerolox.kernel.metrics import RPC_ENDS_MS, Latencies
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kerolox.kernel.metrics import LatencyCounts
     from kerolox.metrics.families import Families
     from kerolox.remoting.grpc.counts import GrpcCounts
 
-RPC_ENDS_MS = (1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000)
-"""Upper ends of the buckets of ``rocketmq_rpc_latency``, as RocketMQ has them."""
-
 SUCCESS, CANCELLED = "success", "cancelled"
 """``result``."""
+
+CallKey = tuple[str, str, str]
+"""Request code, response code and result."""
 
 
 class GrpcStats:
     """Counts since the start. What labels them is of this program, so there are few series."""
 
     def __init__(self) -> None:
-        self.calls: dict[tuple[str, str, str], Latencies] = {}
-        """By request code, response code and result."""
+        self.calls: dict[CallKey, Latencies] = {}
         self.waiting_receives = 0
         self.renewals = 0
         self.unread = 0
@@ -36,6 +38,15 @@ class GrpcStats:
         if found is None:
             found = self.calls[key] = Latencies(RPC_ENDS_MS)
         found.note(round(seconds * 1_000_000))
+
+    def all_calls(
+        self, of_kernel: Iterable[tuple[CallKey, LatencyCounts]]
+    ) -> dict[CallKey, Latencies]:
+        """What was counted here, and by the kernel."""
+        found: dict[CallKey, Latencies] = {}
+        for key, counted in (*((key, each.get()) for key, each in self.calls.items()), *of_kernel):
+            found.setdefault(key, Latencies(RPC_ENDS_MS)).add(*counted)
+        return found
 
 
 class OpenPort(Protocol):
@@ -59,11 +70,14 @@ class OpenPort(Protocol):
     def renewed(self) -> int:
         """Messages whose invisible time is renewed."""
 
+    def calls(self) -> dict[CallKey, Latencies]:
+        """All that were answered."""
+
 
 def measure(families: Families, port: OpenPort) -> None:
     """Add the metrics of the port."""
     families.gauge("rocketmq_proxy_up", "1: it serves gRPC", 1, {"proxy_mode": "local"})
-    for (call, code, result), latencies in sorted(port.stats.calls.items()):
+    for (call, code, result), latencies in sorted(port.calls().items()):
         counts, total_us = latencies.get()
         families.histogram(
             "rocketmq_rpc_latency",

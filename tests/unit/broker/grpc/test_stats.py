@@ -10,11 +10,12 @@ import pytest_asyncio
 from tests.support.clients.grpc_peer import GrpcPeer, grpc_peer
 from tests.support.clients.peer import small_config
 from tests.support.eventually import until
+from tests.support.kernels import KERNELS
 from tests.support.servers.up import free_port
 from tests.unit.broker.grpc.conftest import prepared
 from tests.unit.broker.grpc.test_calls import message, sent
 from tests.unit.broker.grpc.test_clients import publishing, subscribing
-from tests.unit.broker.grpc.test_receives import answer_of, one, receive
+from tests.unit.broker.grpc.test_receives import acked, answer_of, one, receive
 from tests.unit.broker.test_exposition import PROM, Served
 
 from kerolox.broker.broker import Broker
@@ -57,7 +58,6 @@ def calls(found: Figures, name: str = "count") -> dict[tuple[str, str, str], flo
 async def test_calls_are_counted_by_name_and_code_with_the_time_that_they_took(
     measured: MeasuredBroker, client: GrpcPeer
 ) -> None:
-    # Calls of plain messages are the native kernel's.
     for topic in ("X", "X", "F"):
         await sent(client, message(topic, kind=pb.TRANSACTION))
     assert (await answer_of(receive(client, poll_seconds=5)))[0] == pb.MESSAGE_NOT_FOUND
@@ -75,6 +75,29 @@ async def test_calls_are_counted_by_name_and_code_with_the_time_that_they_took(
         ("result", "success"),
     )
     assert found["rocketmq_rpc_latency_bucket", labels] == 2
+    assert all(value > 0 for value in calls(found, "sum").values())
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+async def test_calls_that_a_kernel_answers_are_counted_as_others(
+    kernel: str, tmp_path: Path
+) -> None:
+    port = free_port()
+    config = small_config(
+        tmp_path, grpc_server_port=port, max_requests_per_second_per_address=0, **PROM
+    )
+    async with Broker(config, kernel=kernel) as started, grpc_peer(port) as client:
+        await prepared(started)
+        for _ in range(3):
+            # The first receive of a queue is Python's.
+            await sent(client, message(born_host="here"))
+            await acked(client, await one(client))
+        by_kernel = {path.rpartition("/")[2] for path, *_ in started.parts.store.call_times()}
+        found = await MeasuredBroker(started).figures()
+    names = ("SendMessage", "ReceiveMessage", "AckMessage")
+    assert by_kernel == (set(names) if kernel == "native" else set())
+    labels = ("send_message", "receive_message", "ack_message")
+    assert calls(found) == {(name, "ok", "success"): 3 for name in labels}
     assert all(value > 0 for value in calls(found, "sum").values())
 
 
