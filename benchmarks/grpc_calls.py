@@ -4,9 +4,11 @@ Calls of gRPC on four connections, as the official Java client frames them: the 
 header blocks are indexes and one text that differs. Sends of 128 B, 64 open on each connection; and
 receives of 32 with one AckMessage for all of them, two open on each. Ours with each kernel, and
 with ``--java`` RocketMQ 5.3.3's proxy in local mode, its broker in the same process. All in turn
-over the rounds; medians.
+over the rounds; medians. With ``--accounts`` ours with access control, too: each call is signed.
+With ``--filters`` receives by a tag that all messages have, and by SQL92, too.
 
-    python benchmarks/grpc_calls.py [--seconds 4] [--count 100000] [--rounds 3] [--java]
+    python benchmarks/grpc_calls.py [--seconds 4] [--count 100000] [--rounds 3]
+        [--kernels native,python] [--java] [--accounts] [--filters]
 
 Prints a table; exits with 1 below a floor.
 """
@@ -14,6 +16,7 @@ Prints a table; exits with 1 below a floor.
 from __future__ import annotations
 
 import argparse
+import hmac
 import json
 import os
 import selectors
@@ -53,9 +56,11 @@ from kerolox.remoting.http2.frames import (
     settings_frame,
     window_update,
 )
+from kerolox.security.credentials import Credentials, Signer
 
 RATE_FLOOR, JAVA_FLOOR = 30_000, 5.0
 CONNECTIONS, SENDS_OPEN, RECEIVES_OPEN, BATCH = 4, 64, 2, 32
+TAG = "TagA"
 WARM_SECONDS = 1.0
 JAVA_WARM_SECONDS = 15.0
 STORED = b"\x08\xa0\x9c\x01\x12\x02OK"
@@ -72,13 +77,27 @@ METADATA = {
     "grpc-accept-encoding": "gzip",
     "grpc-timeout": "30S",
 }
+ACCOUNTS = """\
+accounts:
+- accessKey: benchmark
+  secretKey: '12345678'
+  defaultTopicPerm: PUB|SUB
+  defaultGroupPerm: SUB
+- accessKey: operator
+  secretKey: '87654321'
+  admin: true
+"""
+OPERATOR = Signer(Credentials("operator", "87654321"))
+HASH = hmac.digest(b"12345678", METADATA["x-mq-date-time"].encode(), "sha1").hex()
+PROOF = f"MQv2-HMAC-SHA1 Credential=benchmark, SignedHeaders=x-mq-date-time, Signature={HASH}"
+
 REQUEST_ID_INDEX = 62
 """In the table of a connection whose first block had it last."""
 
 
-def header_block(path: str, client_id: str, *, is_first: bool) -> bytes:
+def header_block(path: str, metadata: dict[str, str], *, is_first: bool) -> bytes:
     """The headers of a call but for the id of its request at their end."""
-    headers = [(":authority", "127.0.0.1:8081"), *METADATA.items(), ("x-mq-client-id", client_id)]
+    headers = [(":authority", "127.0.0.1:8081"), *METADATA.items(), *metadata.items()]
     block = b"\x83\x86\x04" + _text(SERVICE + path)  # POST, http
     if is_first:
         texts = [b"\x40" + _text(name) + _text(value) for name, value in headers]
@@ -94,10 +113,12 @@ def _text(text: str) -> bytes:
 class Client:
     """One connection."""
 
-    def __init__(self, port: int, number: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+    def __init__(self, served: Served, number: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", served.port), timeout=60)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.client_id = f"benchmark@{number}"
+        self._metadata = {"x-mq-client-id": f"benchmark@{number}"}
+        if served.is_signed:
+            self._metadata["authorization"] = PROOF
         self._blocks: dict[str, bytes] = {}
         self._data = b""
         self._next_id = 1
@@ -109,8 +130,8 @@ class Client:
         stream_id, self._next_id = self._next_id, self._next_id + 2
         block = self._blocks.get(path)
         if block is None:
-            block = header_block(path, self.client_id, is_first=not self._blocks)
-            self._blocks[path] = header_block(path, self.client_id, is_first=False)
+            block = header_block(path, self._metadata, is_first=not self._blocks)
+            self._blocks[path] = header_block(path, self._metadata, is_first=False)
         number = stream_id.to_bytes(4, "big")
         block = b"%b%036d" % (block, stream_id)
         return stream_id, b"".join(
@@ -158,8 +179,8 @@ class Client:
 class Clients:
     """All connections, and what their calls wait for."""
 
-    def __init__(self, port: int) -> None:
-        self.all = [Client(port, number) for number in range(CONNECTIONS)]
+    def __init__(self, served: Served) -> None:
+        self.all = [Client(served, number) for number in range(CONNECTIONS)]
         self._selector = selectors.DefaultSelector()
         for each in self.all:
             self._selector.register(each.socket, selectors.EVENT_READ, each)
@@ -185,13 +206,13 @@ def run_sends(served: Served, seconds: float) -> Row:
     message.topic.name = TOPIC
     message.user_properties["region"] = "eu-1"
     system = message.system_properties
-    system.message_id, system.tag = "01A0B1C2D3E4F50000000000000000001F", "TagA"
+    system.message_id, system.tag = "01A0B1C2D3E4F50000000000000000001F", TAG
     system.keys.append("order-000042")
     system.message_type, system.body_encoding = pb.NORMAL, pb.IDENTITY
     system.born_host, system.queue_id = "benchmark", 0
     system.born_timestamp.seconds = int(time.time())
     data = with_prefix(request.SerializeToString())
-    clients = Clients(served.port)
+    clients = Clients(served)
     for each in clients.all:
         calls = [each.call("SendMessage", data)[1] for _ in range(SENDS_OPEN)]
         each.socket.sendall(b"".join(calls))
@@ -218,16 +239,18 @@ def run_sends(served: Served, seconds: float) -> Row:
     return Row(stored / passed, spent / stored * 1e6)
 
 
-def run_receives(served: Served, group: str, count: int) -> Row:
+def run_receives(
+    served: Served, group: str, count: int, expression: str = "*", kind: int = pb.TAG
+) -> Row:
     """Receive and acknowledge about so many messages that are there."""
     request = pb.ReceiveMessageRequest(batch_size=BATCH)
     request.group.name = group
     request.message_queue.topic.name = TOPIC
-    request.filter_expression.expression = "*"
-    request.filter_expression.type = pb.TAG
+    request.filter_expression.expression = expression
+    request.filter_expression.type = kind
     request.invisible_duration.seconds = 600
     ask = with_prefix(request.SerializeToString())
-    clients = Clients(served.port)
+    clients = Clients(served)
     answers: dict[tuple[Client, int], bytearray] = {}
 
     def receive(client: Client) -> bytes:
@@ -283,6 +306,8 @@ class Served(NamedTuple):
 
     target: Target
     port: int
+    is_signed: bool = False
+    """It has accounts, and gets signed calls."""
 
     @property
     def pid(self) -> int:
@@ -296,6 +321,16 @@ def ours(folder: Path, kernel: str) -> Iterator[Served]:
     port = free_port()
     with our_broker(folder, kernel, f"grpcServerPort={port}") as target:
         yield Served(target, port)
+
+
+@contextmanager
+def ours_with_accounts(folder: Path, kernel: str) -> Iterator[Served]:
+    """Our broker with access control."""
+    (folder / "conf").mkdir(parents=True)
+    (folder / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
+    settings, label = (f"grpcServerPort={free_port()}", "aclEnable=true"), f"{kernel}, accounts"
+    with our_broker(folder, kernel, *settings, home=folder, label=label) as target:
+        yield Served(target, int(settings[0].partition("=")[2]), is_signed=True)
 
 
 @contextmanager
@@ -354,8 +389,8 @@ def java_proxy(folder: Path) -> Iterator[Served]:
 
 def rewind(target: Target, group: str) -> None:
     """Make a group that begins at the first message."""
-    make_group(target, group)
-    wire = Wire(target.address)
+    make_group(target, group, OPERATOR)
+    wire = Wire(target.address, OPERATOR)
     for queue_id in range(QUEUES):
         fields = {"consumerGroup": group, "topic": TOPIC, "queueId": queue_id, "commitOffset": 0}
         wire.ask(RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, fields))
@@ -370,30 +405,43 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--kernels", default="native,python")
     parser.add_argument("--java", action="store_true")
+    parser.add_argument("--accounts", action="store_true")
+    parser.add_argument("--filters", action="store_true")
     chosen = parser.parse_args()
     rows: dict[tuple[str, str], list[Row]] = {}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kerolox-grpc-")))
         kernels = chosen.kernels.split(",")
         all_served = [stack.enter_context(ours(folder / each, each)) for each in kernels]
+        if chosen.accounts:
+            closed = (ours_with_accounts(folder / f"closed-{each}", each) for each in kernels)
+            all_served += [stack.enter_context(each) for each in closed]
         if chosen.java:
             all_served.append(stack.enter_context(java_proxy(folder / "java")))
         for served in all_served:
-            make_topic(served.target, TOPIC, QUEUES)
+            make_topic(served.target, TOPIC, QUEUES, OPERATOR)
             if served.target.label == "java":
                 run_sends(served, JAVA_WARM_SECONDS)
-            fill(served.target, (chosen.rounds + 1) * chosen.count)
+            fill(served.target, (chosen.rounds + 1) * chosen.count, signer=OPERATOR, tag=TAG)
         for number in range(chosen.rounds):
             for served in all_served:
-                name, group = served.target.label, f"grpc-{number}"
-                rewind(served.target, group)
-                for what, row in (
-                    ("send", run_sends(served, chosen.seconds)),
-                    ("receive + ack", run_receives(served, group, chosen.count)),
-                ):
+                for what, row in run_all(served, number, chosen):
+                    name = served.target.label
                     rows.setdefault((what, name), []).append(row)
-                    print(f"{what:13} {name:8} {row.rate:9,.0f}/s {row.cpu:7.2f} µs", flush=True)
+                    print(f"{what:22} {name:16} {row.rate:9,.0f}/s {row.cpu:7.2f} µs", flush=True)
     return 0 if is_fast(rows) else 1
+
+
+def run_all(served: Served, number: int, chosen: argparse.Namespace) -> Iterator[tuple[str, Row]]:
+    """All loads at a server, in a round."""
+    yield "send", run_sends(served, chosen.seconds)
+    filters = {"": ("*", pb.TAG)}
+    if chosen.filters:
+        filters |= {" by tag": (TAG, pb.TAG), " by SQL92": ("region = 'eu-1'", pb.SQL)}
+    for name, (expression, kind) in filters.items():
+        group = f"grpc-{number}{name.replace(' ', '-')}"
+        rewind(served.target, group)
+        yield f"receive + ack{name}", run_receives(served, group, chosen.count, expression, kind)
 
 
 def is_fast(rows: dict[tuple[str, str], list[Row]]) -> bool:
@@ -405,7 +453,7 @@ def is_fast(rows: dict[tuple[str, str], list[Row]]) -> bool:
         java = rows.get((what, "java"))
         times = statistics.median(each.cpu for each in java) / cpu if java else 0.0
         beside = f"; {times:.1f} times Java's rate for its CPU" if java else ""
-        print(f"median: {what:13} {name:8} {rate:9,.0f}/s {cpu:7.2f} µs of CPU{beside}")
+        print(f"median: {what:22} {name:16} {rate:9,.0f}/s {cpu:7.2f} µs of CPU{beside}")
         if name == "native":
             good = good and (not java or times >= JAVA_FLOOR)
             good = good and (what != "send" or 1e6 / cpu >= RATE_FLOOR)

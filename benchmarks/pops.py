@@ -50,6 +50,7 @@ from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.pop import BatchAck
 from kerolox.protocol.records import encode_batch
+from kerolox.security.credentials import Signer
 
 PULL_FLOOR, JAVA_FLOOR, JAVA_CPU_FLOOR = 0.6, 5.0, 0.2
 LOAD_FLOOR, OTHERS_MS_MAX = 0.95, 100
@@ -65,7 +66,9 @@ POP_OPAQUE = 1
 class Wire:
     """One connection; whole frames in and out."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, signer: Signer | None = None) -> None:
+        """``signer``: signs what is asked."""
+        self._signer = signer
         host, _, port = address.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), timeout=60)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -87,6 +90,8 @@ class Wire:
         return data[:size]
 
     def ask(self, command: RemotingCommand) -> RemotingCommand:
+        if self._signer is not None:
+            self._signer.sign(command)
         self.send(command.encode())
         return RemotingCommand.decode(self.frame()[4:])
 
@@ -196,10 +201,19 @@ def ack_frame(group: str, pop_time: str, batch: Batch, offset: int, topic: str =
     return (size + 4).to_bytes(4, "big") + size.to_bytes(4, "big") + header
 
 
-def fill(target: Target, count: int, topic: str = TOPIC, queues: int = QUEUES) -> None:
+def fill(
+    target: Target,
+    count: int,
+    topic: str = TOPIC,
+    queues: int = QUEUES,
+    *,
+    signer: Signer | None = None,
+    tag: str = "",
+) -> None:
     """Store so many messages of 128 B, in batches."""
-    wire = Wire(target.address)
-    item = (0, BODY, encode_properties({"KEYS": "order-000042", "region": "eu-1"}).encode())
+    wire = Wire(target.address, signer)
+    properties = {"KEYS": "order-000042", "region": "eu-1"} | ({"TAGS": tag} if tag else {})
+    item = (0, BODY, encode_properties(properties).encode())
     body = encode_batch([item] * FILL_BATCH)
     for number in range(count // FILL_BATCH):
         fields = {
@@ -223,9 +237,9 @@ def fill(target: Target, count: int, topic: str = TOPIC, queues: int = QUEUES) -
     wire.close()
 
 
-def make_group(target: Target, group: str) -> None:
+def make_group(target: Target, group: str, signer: Signer | None = None) -> None:
     """A group as an operator makes it."""
-    wire = Wire(target.address)
+    wire = Wire(target.address, signer)
     body = json.dumps({"groupName": group, "consumeEnable": True, "retryMaxTimes": 16}).encode()
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
     answer = wire.ask(RemotingCommand.request(code, body=body))
@@ -233,8 +247,8 @@ def make_group(target: Target, group: str) -> None:
     wire.close()
 
 
-def make_topic(target: Target, topic: str, queues: int) -> None:
-    wire = Wire(target.address)
+def make_topic(target: Target, topic: str, queues: int, signer: Signer | None = None) -> None:
+    wire = Wire(target.address, signer)
     fields = topic_fields(topic, queues=queues)
     answer = wire.ask(RemotingCommand.request(RequestCode.UPDATE_AND_CREATE_TOPIC, fields))
     assert answer.code == 0, answer.remark

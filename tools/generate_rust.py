@@ -245,6 +245,8 @@ def of_grpc() -> Iterator[str]:
         ("RECEIVE_MESSAGE", service.RECEIVE.encode()),
         ("ACK_MESSAGE", f"{service.PATH}AckMessage".encode()),
         ("CLIENT_ID", asking.CLIENT_ID.encode()),
+        ("AUTHORIZATION", asking.AUTHORIZATION.encode()),
+        ("DATE_TIME", asking.DATE_TIME.encode()),
         ("RESPONSE_HEADERS", wire.RESPONSE_HEADERS),
         ("OK_TRAILERS", wire.OK_TRAILERS),
         ("USED_BORN_HOST", checks.BORN_HOST.encode()),

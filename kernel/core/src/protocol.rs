@@ -139,6 +139,8 @@ pub mod grpc {
     pub const RECEIVE_MESSAGE: &[u8] = b"/apache.rocketmq.v2.MessagingService/ReceiveMessage";
     pub const ACK_MESSAGE: &[u8] = b"/apache.rocketmq.v2.MessagingService/AckMessage";
     pub const CLIENT_ID: &[u8] = b"x-mq-client-id";
+    pub const AUTHORIZATION: &[u8] = b"authorization";
+    pub const DATE_TIME: &[u8] = b"x-mq-date-time";
     pub const RESPONSE_HEADERS: &[u8] =
         b"\x88\x00\x0ccontent-type\x10application/grpc\x00\x14grpc-accept-encoding\x08identity";
     pub const OK_TRAILERS: &[u8] = b"\x00\x0bgrpc-status\x010";

@@ -8,4 +8,4 @@ mod sha1_lanes;
 mod signature;
 
 pub use self::accounts::{Account, AccountRules, Accounts, NO_ACCOUNT};
-pub use self::signature::{Check, SLACK_BYTES, are_right};
+pub use self::signature::{Check, SLACK_BYTES, are_right, is_hash_right};

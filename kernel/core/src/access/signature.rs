@@ -16,8 +16,10 @@ pub const SLACK_BYTES: usize = COPIED_BYTES_MAX + 3 * BLOCK_BYTES;
 /// A body up to this long is copied behind its text, so that there is one run of blocks.
 const COPIED_BYTES_MAX: usize = 512;
 
-/// Bytes of the hash, and of the length at the end of the last block.
+/// Bytes of the hash.
 const HASH_BYTES: usize = 20;
+
+/// Bytes of the length at the end of the last block.
 const LENGTH_BYTES: usize = 8;
 
 const INNER_PAD: u8 = 0x36;
@@ -126,6 +128,15 @@ pub fn are_right<const N: usize>(checks: &[Option<Check<'_>>; N]) -> [bool; N] {
         *answer = check.as_ref().is_some_and(|check| is_equal(signature, check.given));
     }
     answers
+}
+
+/// Whether a hash is the `HmacSHA1` of a text.
+#[must_use]
+pub fn is_hash_right(key: &SigningKey, text: &[u8], hash: &[u8; HASH_BYTES]) -> bool {
+    let mut buffer = [text, &[0; SLACK_BYTES]].concat();
+    let given = base64(hash);
+    let [is_right] = are_right(&[Some(Check::new(key, &mut buffer, text.len(), b"", &given))]);
+    is_right
 }
 
 fn is_equal(signature: &[u8; SIGNATURE_BYTES], given: &[u8]) -> bool {
@@ -302,6 +313,17 @@ mod tests {
         assert!(!is_right(TEXT, b"x", SIGNATURE));
         // The same hash, to who ignores the two bits that its letters have too many.
         assert!(!is_right(TEXT, b"", b"tAb/54Rwwcq+pbH8Loi7FWX4QSR="));
+    }
+
+    #[test]
+    fn a_hash_is_checked_as_its_letters_are() {
+        let key = SigningKey::new(b"Jefe");
+        let mut hash =
+            *b"\xef\xfc\xdf\x6a\xe5\xeb\x2f\xa2\xd2\x74\x16\xd5\xf1\x84\xdf\x9c\x25\x9a\x7c\x79";
+        assert!(is_hash_right(&key, b"what do ya want for nothing?", &hash));
+        assert!(!is_hash_right(&key, b"what do ya want for nothing", &hash));
+        hash[19] ^= 1;
+        assert!(!is_hash_right(&key, b"what do ya want for nothing?", &hash));
     }
 
     /// The vectors of RFC 2202, whose keys are shorter and longer than a block.

@@ -2,8 +2,9 @@
 
 use hashbrown::HashSet;
 
-use crate::access::{Account, Accounts, Check, NO_ACCOUNT, SLACK_BYTES, are_right};
+use crate::access::{Account, Accounts, Check, NO_ACCOUNT, SLACK_BYTES, are_right, is_hash_right};
 use crate::protocol::{MAY_PUB, MAY_SUB, RETRY_PREFIX, TRACE_TOPIC, request};
+use crate::wire::grpc::{Claim, read_claim};
 use crate::wire::header::{Header, Order, PullFields, SendFields};
 
 /// One request as it came.
@@ -96,6 +97,26 @@ impl Access {
         };
         self.may(accounts, request, |account| {
             account.may(fields.topic, MAY_SUB) && account.may_as_group(fields.group, MAY_SUB)
+        })
+    }
+
+    /// Whether a call of gRPC with these headers is allowed for certain. Without accounts all is.
+    #[inline]
+    pub fn may_call<'a>(
+        &mut self,
+        accounts: Option<&Accounts>,
+        headers: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+        has_permission: impl FnOnce(&Account) -> bool,
+    ) -> bool {
+        let Some(accounts) = accounts else {
+            return true;
+        };
+        let claim = read_claim(headers);
+        claim.is_some_and(|Claim { access_key, time, hash }| {
+            accounts.find(access_key, &mut self.last_account).is_some_and(|account| {
+                (account.may_everything || has_permission(account))
+                    && is_hash_right(&account.signing, time, &hash)
+            })
         })
     }
 

@@ -13,12 +13,15 @@ use super::pop::{self, Outcome, Popper};
 use super::send::{self, Sender};
 use super::state::State;
 use crate::http2::{Event, Headers, Http2Error, ServerSide};
+use crate::protocol::MAY_SUB;
 use crate::protocol::grpc::{OK_TRAILERS, RESPONSE_HEADERS};
 use crate::protocol::http2::WATCHED_MAX;
 use crate::state::Core;
 use crate::wire::answer::call_answers;
 use crate::wire::grpc::{Asked, only_message, push_sent, read_head, read_send};
-use crate::wire::grpc_pops::{self, Delivery, push_acked, push_found, push_received, push_time};
+use crate::wire::grpc_pops::{
+    self, Delivery, Receive, push_acked, push_found, push_received, push_time,
+};
 use crate::wire::pops::Pop;
 
 /// With more unread bytes of answers than these further ones are for Python, which bounds them.
@@ -235,7 +238,7 @@ impl Connection {
         let last_topic = &mut memory.last_topic;
         let mut sender = Sender { connection: *id, born_host, last_topic, access };
         sent.property_text(&mut calls.text);
-        let what = (&sent, &calls.text[..], calls.turn);
+        let what = (&sent, &calls.text[..], calls.turn, &call.headers);
         send::send_by_call(state, core, &mut sender, call.stream_id, what, answers)?;
         calls.turn = calls.turn.wrapping_add(1);
         let waiting = Waiting { message_id: sent.message_id.into(), began: call.began };
@@ -253,11 +256,17 @@ impl Connection {
     ) -> Option<()> {
         let request = only_message(&call.data)?;
         let (_, client_id) = read_head(call.headers.iter())?;
-        let tried = self.receive(state, core, (call.stream_id, client_id), request, http2);
+        let asked = grpc_pops::read_receive(request)?;
+        if !self.access.may_call(state.accounts.as_ref(), call.headers.iter(), |account| {
+            account.may(asked.topic, MAY_SUB) && account.may_as_group(asked.group, MAY_SUB)
+        }) {
+            return None;
+        }
+        let tried = self.receive(state, core, (call.stream_id, client_id), &asked, http2);
         (tried == Tried::Found).then_some(())
     }
 
-    /// Tries to answer a receive that Python has, which may have waited.
+    /// Tries to answer a receive that Python has, and let in; it may have waited.
     pub fn try_receive(
         &mut self,
         fast: &FastPath,
@@ -271,7 +280,10 @@ impl Connection {
         if self.closed || state.tables.identity.is_none() || !core.is_open() {
             return Tried::Declined;
         }
-        self.receive(&mut state, &mut core, call, request, http2)
+        match grpc_pops::read_receive(request) {
+            Some(asked) => self.receive(&mut state, &mut core, call, &asked, http2),
+            None => Tried::Declined,
+        }
     }
 
     fn receive(
@@ -279,15 +291,12 @@ impl Connection {
         state: &mut State,
         core: &mut Core,
         (stream_id, client_id): (u32, &str),
-        request: &[u8],
+        asked: &Receive<'_>,
         http2: &mut ServerSide,
     ) -> Tried {
         if !may_pop(state) || http2.unread_bytes() > UNREAD_BYTES_MAX {
             return Tried::Declined;
         }
-        let Some(asked) = grpc_pops::read_receive(request) else {
-            return Tried::Declined;
-        };
         let Self { memory, calls, .. } = self;
         let owner = calls.owner_of(client_id);
         let Memory { last_topic, last_group, .. } = memory;
@@ -355,7 +364,12 @@ impl Connection {
             return None;
         }
         let acks = grpc_pops::read_acks(only_message(&call.data)?)?;
-        let Self { memory, calls, .. } = self;
+        let Self { access, memory, calls, .. } = self;
+        if !access.may_call(state.accounts.as_ref(), call.headers.iter(), |account| {
+            account.may(acks.topic, MAY_SUB) && account.may_as_group(acks.group, MAY_SUB)
+        }) {
+            return None;
+        }
         let Memory { last_topic, last_group, .. } = memory;
         let mut popper = Popper { last_topic, last_group, owner: &calls.owner };
         pop::acknowledge_call(state, core, &mut popper, &acks)?;
@@ -369,7 +383,7 @@ impl Connection {
 
 /// Whether pops of calls may be answered here.
 fn may_pop(state: &State) -> bool {
-    !state.lent.is_empty() && state.tables.writable && state.accounts.is_none()
+    !state.lent.is_empty() && state.tables.writable
 }
 
 fn answer_call(http2: &mut ServerSide, stream_id: u32, answer: &[u8]) {

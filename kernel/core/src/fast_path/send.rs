@@ -8,9 +8,11 @@ use super::access::{Access, Request};
 use super::pending::Awaited;
 use super::policy::Tables;
 use super::state::State;
+use crate::access::Account;
+use crate::http2::Headers;
 use crate::protocol::{
-    BATCH_ITEMS_MAX, FLAG_ONEWAY, FLAG_RESPONSE, HALF_QUEUE, NAME_BYTES_MAX, PERM_WRITE,
-    PROPERTIES_BYTES_MAX, TIMER_QUEUE, TRANSACTION_MASK, TRANSACTION_PREPARED,
+    BATCH_ITEMS_MAX, FLAG_ONEWAY, FLAG_RESPONSE, HALF_QUEUE, MAY_PUB, NAME_BYTES_MAX, PERM_WRITE,
+    PROPERTIES_BYTES_MAX, RETRY_PREFIX, TIMER_QUEUE, TRANSACTION_MASK, TRANSACTION_PREPARED,
 };
 use crate::record::{Marks, Text};
 use crate::state::Core;
@@ -180,7 +182,7 @@ pub fn send_by_call(
     core: &mut Core,
     sender: &mut Sender<'_>,
     stream_id: u32,
-    (sent, text, turn): (&Sent<'_>, &[u8], u32),
+    (sent, text, turn, headers): (&Sent<'_>, &[u8], u32, &Headers),
     answers: &mut Vec<u8>,
 ) -> Option<()> {
     let slot = state.tables.topics.find(sent.topic, *sender.last_topic)?;
@@ -188,7 +190,7 @@ pub fn send_by_call(
     let topic = &state.tables.topics[slot as usize];
     let calls = topic.fast_calls;
     let is_fast = if sent.group.is_empty() { calls.normal } else { calls.fifo };
-    if state.accounts.is_some() || !is_fast || topic.write_queues <= 0 {
+    if !is_fast || topic.write_queues <= 0 {
         return None;
     }
     let queues = topic.write_queues as u32;
@@ -204,7 +206,12 @@ pub fn send_by_call(
         reconsume_times: 0,
         batch: false,
     };
-    if !is_open(state, core, slot, &fields, sent.body) {
+    let may_send = |account: &Account| {
+        !sent.topic.starts_with(RETRY_PREFIX) && account.may(sent.topic, MAY_PUB)
+    };
+    if !is_open(state, core, slot, &fields, sent.body)
+        || !sender.access.may_call(state.accounts.as_ref(), headers.iter(), may_send)
+    {
         return None;
     }
     let read = ReadSend::new(&state.tables, slot, fields, properties::inspect(text)?);

@@ -4,13 +4,19 @@
 
 use super::protobuf::{Fields, Value, push_bytes, push_message, push_number};
 use crate::protocol::grpc::{
-    ACK_MESSAGE, CLIENT_ID, CLIENT_ID_BYTES_MAX, MESSAGE_GROUP_BYTES_MAX, OK, POLL_MS_MIN,
-    PREFIX_BYTES, PROPERTIES_BYTES_MAX, PROPERTIES_MAX, RECEIVE_MESSAGE, SEND_MESSAGE,
-    SYSTEM_PROPERTIES, USED_BORN_HOST, USED_BORN_TIMESTAMP, USED_SHARDING_KEY, USED_TRACE_CONTEXT,
-    code_of,
+    ACK_MESSAGE, AUTHORIZATION, CLIENT_ID, CLIENT_ID_BYTES_MAX, DATE_TIME, MESSAGE_GROUP_BYTES_MAX,
+    OK, POLL_MS_MIN, PREFIX_BYTES, PROPERTIES_BYTES_MAX, PROPERTIES_MAX, RECEIVE_MESSAGE,
+    SEND_MESSAGE, SYSTEM_PROPERTIES, USED_BORN_HOST, USED_BORN_TIMESTAMP, USED_SHARDING_KEY,
+    USED_TRACE_CONTEXT, code_of,
 };
 use crate::protocol::{ITEM_END, NAME_BYTES_MAX, NAME_END, property};
 use crate::wire::answer::push_decimal;
+
+/// Bytes of a hash of SHA-1.
+pub const HASH_BYTES: usize = 20;
+
+/// Longer headers of an account are for Python.
+const CLAIM_BYTES_MAX: usize = 512;
 
 /// Digits of a deadline, and the letters of its unit.
 const TIMEOUT_DIGITS_MAX: usize = 8;
@@ -69,6 +75,66 @@ pub fn read_head<'a>(
         && (asked != Asked::Receive || timeout.is_none_or(is_long));
     let client = std::str::from_utf8(client).ok()?;
     is_usual.then_some((asked, client))
+}
+
+/// Who says that he made a call, and the proof.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim<'a> {
+    pub access_key: &'a [u8],
+    /// The text that is signed: the time, as the client writes it.
+    pub time: &'a [u8],
+    /// `HmacSHA1` of the time.
+    pub hash: [u8; HASH_BYTES],
+}
+
+/// Reads the account of a call (`MQv2-HMAC-SHA1`); None: it has none, or one that is not certain.
+#[must_use]
+pub fn read_claim<'a>(headers: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Option<Claim<'a>> {
+    let (mut text, mut time) = (&b""[..], &b""[..]);
+    for (name, value) in headers {
+        match name {
+            AUTHORIZATION => text = value,
+            DATE_TIME => time = value,
+            _ => {}
+        }
+    }
+    let is_plain = |text: &[u8]| text.iter().all(|byte| (b' '..=b'~').contains(byte));
+    let is_short = text.len() <= CLAIM_BYTES_MAX && time.len() <= CLAIM_BYTES_MAX;
+    if time.is_empty() || !is_short || !is_plain(text) || !is_plain(time) {
+        return None;
+    }
+    let text = text.trim_ascii();
+    let members = &text[text.iter().position(|byte| *byte == b' ')?..];
+    let (mut access_key, mut hash) = (None, None);
+    for member in members.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+        let sign = member.iter().position(|byte| *byte == b'=')?;
+        let (name, value) = (&member[..sign], &member[sign + 1..]);
+        let known = match name {
+            b"Credential" => &mut access_key,
+            b"Signature" => &mut hash,
+            _ => continue,
+        };
+        if known.replace(value).is_some() {
+            return None;
+        }
+    }
+    // Behind the key some clients name a region and a service.
+    let access_key = access_key?.split(|byte| *byte == b'/').next()?;
+    let hash = hash_of_hex(hash?)?;
+    (!access_key.is_empty()).then_some(Claim { access_key, time, hash })
+}
+
+fn hash_of_hex(text: &[u8]) -> Option<[u8; HASH_BYTES]> {
+    let mut hash = [0; HASH_BYTES];
+    let (digits, []) = text.as_chunks::<2>() else { return None };
+    if digits.len() != HASH_BYTES {
+        return None;
+    }
+    for (byte, pair) in hash.iter_mut().zip(digits) {
+        let digit = |at: usize| (pair[at] as char).to_digit(16);
+        *byte = (digit(0)? << 4 | digit(1)?) as u8;
+    }
+    Some(hash)
 }
 
 /// Whether a receive has time to wait before such a deadline: others are explained by Python.

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kerolox.broker.context import Context
 
 CLIENT_ID, LANGUAGE, VERSION = "x-mq-client-id", "x-mq-language", "x-mq-client-version"
+AUTHORIZATION, DATE_TIME = "authorization", "x-mq-date-time"
 CLIENT_ID_BYTES_MAX = 255
 VERSION_CHARACTERS_MAX = 64
 """Of a client's version; what is longer is cut."""
@@ -148,6 +149,12 @@ class Caller:
         command, access = self._unsent(RequestCode.GET_ROUTEINFO_BY_TOPIC), broker.guards.access
         with _refusals():
             access.check_shown(topic, command, cast("ServerConnection", self))
+
+    def admit(self, broker: Context, command: RemotingCommand) -> None:
+        """AnswerError: the account may not do what a request asks that nobody is sent."""
+        if broker.guards.access.is_on:
+            with _refusals():
+                broker.guards.access.admit(self.signed(command), cast("ServerConnection", self))
 
     def check_read(self, broker: Context, topic: str, group: str) -> None:
         """AnswerError: the account may not read a topic in a group."""

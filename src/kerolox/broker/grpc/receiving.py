@@ -217,14 +217,16 @@ async def _popped(
     """Pop, and wait; None: the kernel has answered the call. AnswerError: there is nothing."""
     group, topic, invisible_ms = header.consumer_group, header.topic, header.invisible_time
     short_way = None
+    command = RemotingCommand.request(RequestCode.POP_MESSAGE, header.encode())
     # Limits count requests.
     if header.exp == ALL_TAGS and not broker.guards.limits.is_on:
         owner = broker.tables.clients.named(group, cast("ServerConnection", caller))
         fields = _ReceiveFields(topic, group, header.max_msg_nums, invisible_ms, owner)
+        caller.admit(broker, command)
         short_way = caller.short_way = _ShortWay(caller, fast, data, fields)
         short_way.take()
     if short_way is None or not short_way.has_taken:
-        answer = await caller.ask(RemotingCommand.request(RequestCode.POP_MESSAGE, header.encode()))
+        answer = await caller.ask(command)
         if short_way is None or not short_way.has_taken:
             return _popped_of(answer)
     if short_way.found is None:

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 from kerolox.broker.context import Context
 from kerolox.broker.grpc import receiving, sending, telemetry
 from kerolox.broker.grpc.answers import AnswerError
-from kerolox.broker.grpc.asking import Caller, parsed
+from kerolox.broker.grpc.asking import AUTHORIZATION, DATE_TIME, Caller, parsed
 from kerolox.broker.grpc.clients import GrpcClient, GrpcClients
 from kerolox.broker.grpc.elsewhere import OtherBrokers
 from kerolox.broker.grpc.renewals import Renewals, messages_of
@@ -240,7 +240,7 @@ class Service:
     def _proven(self, call: Call) -> AccountSigner | None:
         metadata = call.head.metadata
         return self._broker.guards.access.signer_of(
-            metadata.get("authorization", ""),
-            metadata.get("x-mq-date-time", ""),
+            metadata.get(AUTHORIZATION, ""),
+            metadata.get(DATE_TIME, ""),
             call.connection.peer[0],
         )

@@ -198,12 +198,17 @@ class _Pop:
 
     def _try_again(self) -> bool:
         short_way = self.request.connection.short_way
-        if short_way is not None:
-            is_answered = short_way.try_again()
-            if is_answered is not None:
-                return is_answered
+        # A short way knows no accounts, but all else that is to be checked.
+        is_checked_first = short_way is None or self.broker.guards.access.is_on
         try:
-            check_again(self.broker, self.header, self.request, "pop message")
+            if is_checked_first:
+                check_again(self.broker, self.header, self.request, "pop message")
+            if short_way is not None:
+                is_answered = short_way.try_again()
+                if is_answered is not None:
+                    return is_answered
+            if not is_checked_first:
+                check_again(self.broker, self.header, self.request, "pop message")
             found = self._popped()
         except BrokerError as error:
             self.request.answer(Reply(error.code, error.remark))

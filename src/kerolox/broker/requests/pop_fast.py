@@ -199,12 +199,12 @@ class FastPops:
     @property
     def _is_common(self) -> bool:
         """Nobody but the broker itself has a say in requests."""
-        broker = self._broker
-        return not (
-            broker.guards.access.is_on
-            or broker.roles.forwarder.is_on
-            or broker.role.current.is_slave
-        )
+        return self._is_own and not self._broker.guards.access.is_on
+
+    @property
+    def _is_own(self) -> bool:
+        """No other broker has a say in requests."""
+        return not (self._broker.roles.forwarder.is_on or self._broker.role.current.is_slave)
 
     # -- pops -----------------------------------------------------------------------------------
     def _place(self, topic: str, group: str) -> _Place | None:
@@ -248,9 +248,9 @@ class FastPops:
     def receive(
         self, topic: str, group: str, count: int, invisible_ms: int, owner: str
     ) -> FoundMessages | None:
-        """All messages that are there, for a call of gRPC; what it says was checked. None: that is
-        not common, or there are none."""
-        if not self._is_common or self._broker.guards.limits.is_on:
+        """All messages that are there, for a call of gRPC that was checked and let in. None: that
+        is not common, or there are none."""
+        if not self._is_own or self._broker.guards.limits.is_on:
             return None
         place = self._place(topic, group)
         if (
