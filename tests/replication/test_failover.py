@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -56,6 +56,8 @@ BIG_BYTES, BIG_COUNT = 3 << 20, 6
 """Of messages that do not fit into the sockets between two brokers."""
 ROUTE_MS = 200
 """How often clients ask name servers who the master is (``pollNameServerInterval``)."""
+SEND_MS = 500
+"""How long a client waits for an answer before it tries again."""
 SECONDS_MAX = 3.0
 """From a kill to the next acknowledged send."""
 
@@ -63,10 +65,20 @@ SECONDS_MAX = 3.0
 class Site:
     """A controller, a name server, and two brokers that are killed."""
 
-    def __init__(self, controller: Controller, namesrv: NameServer, folder: Path) -> None:
+    def __init__(
+        self,
+        controller: Controller,
+        namesrv: NameServer,
+        folder: Path,
+        settings: Mapping[str, object],
+    ) -> None:
         self.controller = controller
         self.namesrv = f"{HOST}:{namesrv.port}"
-        settings = {**SETTINGS, "controllerAddr": controller.config.own_address}
+        settings = {
+            **SETTINGS,
+            "controllerAddr": controller.config.own_address,
+            **settings,
+        }
         self.members = [
             OurMember(folder / name, self.namesrv, settings) for name in ("one", "other")
         ]
@@ -120,6 +132,13 @@ class Site:
         found = self.controller.replicas.broker_sets.get(NAME)
         return set() if found is None else set(found.sync_state_set)
 
+    async def both_start(self) -> None:
+        """The first one is the master, and both are in the set."""
+        self.start(0)
+        await self.until_master(0)
+        self.start(1)
+        await until(lambda: self.in_sync() == {1, 2})
+
     async def until_master(self, number: int) -> None:
         async def is_master() -> bool:
             status = await self.status(number)
@@ -129,7 +148,7 @@ class Site:
 
 
 @contextlib.asynccontextmanager
-async def site(folder: Path) -> AsyncIterator[Site]:
+async def site(folder: Path, **settings: object) -> AsyncIterator[Site]:
     config = ControllerConfig(
         controller_d_leger_peers=f"n0-{HOST}:{free_port()}",
         controller_store_path=folder / "controller",
@@ -140,7 +159,7 @@ async def site(folder: Path) -> AsyncIterator[Site]:
         Controller(config, tick_seconds=0.02) as controller,
         NameServer(namesrv) as name_server,
     ):
-        made = Site(controller, name_server, folder)
+        made = Site(controller, name_server, folder, settings)
         try:
             yield made
         finally:
@@ -153,7 +172,7 @@ class Load:
     """Sends one message after the other, again until it is acknowledged, and receives all."""
 
     def __init__(self, namesrv: str) -> None:
-        often = ProducerSettings(route_poll_interval_ms=ROUTE_MS)
+        often = ProducerSettings(route_poll_interval_ms=ROUTE_MS, send_timeout_ms=SEND_MS)
         self.producer = Producer("failing-over", namesrv, settings=often)
         first = PushConsumerSettings(
             consume_from_where="CONSUME_FROM_FIRST_OFFSET", route_poll_interval_ms=ROUTE_MS
@@ -177,6 +196,16 @@ class Load:
                 sending.cancel()
                 await asyncio.wait([sending])
 
+    async def more(self, count: int) -> None:
+        """Wait until so many more are acknowledged."""
+        before = len(self.acknowledged)
+        await until(lambda: len(self.acknowledged) > before + count)
+
+    async def until_acknowledged(self, since: float) -> float:
+        """Wait until one is acknowledged after a time; seconds from there."""
+        await until(lambda: any(at > since for at in self.acknowledged.values()))
+        return min(at for at in self.acknowledged.values() if at > since) - since
+
     async def _send(self) -> None:
         number = 0
         while True:
@@ -194,19 +223,15 @@ async def fail_over(it: Site, load: Load, master: int, *, has_more: bool = False
     the next send was acknowledged. ``has_more``: its log has records that the slave's lacks.
     """
     other = 1 - master
-    before = len(load.acknowledged)
-    await until(lambda: len(load.acknowledged) > before + 50)
+    await load.more(50)
     if has_more:
         it.members[other].pause()
         await it.fill_sockets(master)
     it.members[master].kill()
     it.members[other].resume()
-    killed = time.monotonic()
+    seconds = await load.until_acknowledged(time.monotonic())
     await it.until_master(other)
-    await until(lambda: any(at > killed for at in load.acknowledged.values()))
-    seconds = min(at for at in load.acknowledged.values() if at > killed) - killed
-    before = len(load.acknowledged)
-    await until(lambda: len(load.acknowledged) > before + 50)
+    await load.more(50)
     it.start(master)
     await until(lambda: it.in_sync() == {1, 2})
     return seconds
@@ -229,10 +254,7 @@ async def test_a_killed_masters_slave_goes_on_and_nothing_acknowledged_is_lost(
     tmp_path: Path,
 ) -> None:
     async with site(tmp_path) as it:
-        it.start(0)
-        await it.until_master(0)
-        it.start(1)
-        await until(lambda: it.in_sync() == {1, 2})
+        await it.both_start()
         load = Load(it.namesrv)
         async with load.running():
             seconds = [
@@ -247,3 +269,18 @@ async def test_a_killed_masters_slave_goes_on_and_nothing_acknowledged_is_lost(
     [cut] = it.members[0].store.rglob("cut.json")
     assert cut.parent.parent.name == "commitlog-cut"
     assert not list(it.members[1].store.rglob("cut.json"))
+
+
+@pytest.mark.software
+async def test_fifty_kills_lose_nothing_and_take_seconds(tmp_path: Path) -> None:
+    """Two of them are in the test above."""
+    async with site(tmp_path) as it:
+        await it.both_start()
+        load = Load(it.namesrv)
+        async with load.running():
+            seconds = [await fail_over(it, load, number % 2) for number in range(50)]
+            await until(lambda: load.received >= load.acknowledged.keys())
+        await assert_equal(it)
+    seconds.sort()
+    print(f"median {seconds[25]:.2f} s, greatest {seconds[-1]:.2f} s")
+    assert seconds[-1] < SECONDS_MAX, seconds

@@ -107,7 +107,8 @@ class BrokerConfig(TimerKeys):
     # -- who and where ----------------------------------------------------------------------
     broker_name: str = field(default_factory=_host_name)
     broker_cluster_name: str = "DefaultCluster"
-    broker_id: int = field(default=0, metadata={"min": 0})
+    broker_id: int = field(default=0, metadata={"min": -1})
+    """-1, as RocketMQ's examples have it under a controller: that gives one."""
     broker_ip1: str = field(default="", metadata={"key": "brokerIP1"})
     """The host that name servers and records have. Empty: the first of ``listen_host`` that others
     reach, or this machine's own address."""
@@ -485,11 +486,13 @@ def _own_host(listen_host: str) -> str:
 
 def _check_role(config: BrokerConfig) -> None:
     is_slave = config.broker_role == "SLAVE"
-    if is_slave and config.broker_id <= 0:
+    # A controller says which one it is.
+    is_free = config.enable_controller_mode
+    if is_slave and config.broker_id <= 0 and not is_free:
         raise ConfigError(
             f"brokerId={config.broker_id}: a slave (brokerRole=SLAVE) has an id above 0"
         )
-    if not is_slave and config.broker_id != MASTER_ID:
+    if not is_slave and config.broker_id != MASTER_ID and not is_free:
         raise ConfigError(
             f"brokerId={config.broker_id}: a master has id 0; brokerRole=SLAVE makes a slave"
         )

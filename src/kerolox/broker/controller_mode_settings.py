@@ -15,6 +15,8 @@ from kerolox.settings_class import settings_dataclass
 CONTROLLERS_MAX = 15
 """Addresses of ``controllerAddr``."""
 
+HEARTBEATS_OF_TIMEOUT = 4
+
 _INT: dict[str, object] = {"max": INT_MAX}
 _PERIOD = LATER | {"min": 10} | _INT
 _COUNT = LATER | {"min": 1} | _INT
@@ -36,7 +38,7 @@ class ControllerModeSettings(HaSettings):
     check_sync_state_set_period: int = field(default=5_000, metadata=_PERIOD)
     """Between two checks of a master for slaves that are to leave the sync state set."""
     broker_heartbeat_interval: int = field(default=1_000, metadata=_PERIOD)
-    """Between two heartbeats to all controllers."""
+    """Between two heartbeats to all controllers; ``heartbeat_ms`` is what counts."""
     send_heartbeat_timeout_millis: int = field(default=1_000, metadata=_PERIOD)
     controller_heart_beat_timeout_mills: int = field(
         default=10_000, metadata=LATER | {"min": 300, "max": 600_000}
@@ -59,6 +61,13 @@ class ControllerModeSettings(HaSettings):
     """This broker copies the log, and is never elected."""
     sync_from_last_file: bool = field(default=False, metadata=LATER)
     """An empty slave gets its master's last file only."""
+
+    @property
+    def heartbeat_ms(self) -> int:
+        """Between two heartbeats: four of them in the time after which a controller takes this
+        broker for dead, so that one may be late."""
+        least = self.controller_heart_beat_timeout_mills // HEARTBEATS_OF_TIMEOUT
+        return min(self.broker_heartbeat_interval, least)
 
     @property
     def controllers(self) -> tuple[str, ...]:

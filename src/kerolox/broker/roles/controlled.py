@@ -79,7 +79,7 @@ class ControlledRole:
                 controllers=config.controllers,
                 metadata_ms=config.sync_controller_metadata_period,
                 replica_info_ms=config.sync_broker_metadata_period,
-                heartbeat_ms=config.broker_heartbeat_interval,
+                heartbeat_ms=config.heartbeat_ms,
                 timeout_ms=config.controller_heart_beat_timeout_mills,
                 priority=config.broker_election_priority,
             ),
