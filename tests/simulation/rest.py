@@ -19,6 +19,9 @@ def unrest_of(
 ) -> str:
     """What of a master is not done; empty: nothing. ``gone``: topics that nobody reads."""
     parts = broker.parts
+    # No queue has it yet: a half that was stored again counts neither here nor there.
+    if uncommitted := parts.store.stats()["uncommitted_bytes"]:
+        return f"{uncommitted} bytes wait in the pool"
     if parts.writing.transactions.open_halves:
         return f"{parts.writing.transactions.open_halves} transactions are open"
     if left := _delayed(parts):
