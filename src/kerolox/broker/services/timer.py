@@ -344,7 +344,7 @@ class TimerService:
         if self._is_active:
             self._master = None
         elif self._master is not None:
-            timer.follow(self._master)
+            await self._drive(timer.follow(self._master))
         more = True
         while more and not self._is_stopping and timer.is_active == self._is_active:
             timer.move(self._base.now_ms())

@@ -14,6 +14,7 @@ from kerolox.kernel.append import COPY_MARK
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.kernel.values import Copies
 from kerolox.message import PropertyKey, decode_properties, encode_properties, property_value
+from kerolox.protocol.java_numbers import java_long
 from kerolox.protocol.names import TIMER_TOPIC
 from kerolox.protocol.records import RecordView, parse_record
 from kerolox.store.timer import puts, steps
@@ -61,6 +62,9 @@ class TimerAnswers:
         self._former_queues, self._filters = tables.former_queues, tables.filters
         self._writer = writer
         self._files = files
+        settings = base.config.timer_settings
+        # Whose clock was ahead of its next master's by up to a step has rolled so soon.
+        self._window_ms = (settings.window - 1) * settings.precision_ms
         self._last: tuple[int, _Found | None] = (-1, None)
         """The record that was read last: it is put next."""
         self._logged_ms = 0
@@ -132,11 +136,16 @@ class TimerAnswers:
         found = self._record(offset)
         if found is None:
             return False
-        topic, key = (
+        topic, key, out_text = (
             (property_value(found.record.properties, name) or b"").decode(errors="replace")
-            for name in (PropertyKey.REAL_TOPIC, PropertyKey.UNIQUE_KEY)
+            for name in (PropertyKey.REAL_TOPIC, PropertyKey.UNIQUE_KEY, PropertyKey.TIMER_OUT)
         )
-        return bool(topic and key) and offset in self._copies(steps.ReadCopies(topic, key))
+        if not topic or not key:
+            return False
+        # One that waits for longer than the window may have been rolled.
+        delay_ms = (java_long(out_text) or 0) - found.record.store_timestamp
+        topics = (topic, TIMER_TOPIC) if delay_ms >= self._window_ms else (topic,)
+        return any(offset in self._copies(steps.ReadCopies(each, key)) for each in topics)
 
     def _deletes(self, request: steps.ReadDeletes) -> set[str]:
         found = [

@@ -33,6 +33,7 @@ from kerolox.store.timer.steps import (
     Delivered,
     Entry,
     Hold,
+    Pause,
     Put,
     PutResult,
     ReadMessage,
@@ -222,6 +223,8 @@ class Timer:
         self._opened: dict[int, OpenSlot] = {}
         self._doubt_ms = self._doubt_end = 0
         self._passed = [_Passed(*each) for each in passed]
+        # What another run has put into the wheel may be to be rolled.
+        self._rolls_ms = min(self.latest_ms, read_ms + settings.window * settings.precision_ms)
         self._deletes_behind = _DeletesBehind(0)
         self._prepared: tuple[TimerCheckpoint, int] | None = None
 
@@ -255,13 +258,44 @@ class Timer:
         return max(0, self._settings.step(self._now_ms) - self.read_ms)
 
     # -- roles ----------------------------------------------------------------------------------
-    def follow(self, checkpoint: TimerCheckpoint) -> None:
+    def follow(self, checkpoint: TimerCheckpoint) -> Step[None]:
         """Take over what a slave's master is at; a master's own timer ignores it. The slave
         enqueues up to there alone, so that it knows of no message that its master could lose."""
         if not self.is_active and checkpoint.last_read_ms > 0:
-            self.read_ms = self._settings.step(checkpoint.last_read_ms)
+            read_ms = self._settings.step(checkpoint.last_read_ms)
+            yield from self._keep_rolls(read_ms)
+            self.read_ms = read_ms
             self.master_queue_offset = checkpoint.master_queue_offset
             self._done = (checkpoint.master_queue_offset, checkpoint.last_read_ms)
+
+    def _keep_rolls(self, until_ms: int) -> Step[None]:
+        """Before a slave passes slots up to a moment, take what is to be rolled in them into later
+        ones. Its master may have taken such a message later, and so has it in a later slot, or
+        where it is due."""
+        step = self._settings.precision_ms
+        while self.read_ms < min(until_ms, self._rolls_ms + step):
+            slot = self._wheel.slot(self.read_ms)
+            position = NO_POSITION if slot is None else slot.last
+            opened = OpenSlot(self.read_ms, self.end_ms, 0)
+            while position != NO_POSITION:
+                chain = yield from read_chain(position, 0, PACK_UNITS)
+                sound = self._sound(opened, chain)
+                for _, unit in sound:
+                    if unit.magic & ROLL:
+                        yield from self._keep_roll(unit, until_ms)
+                is_whole = len(sound) == len(chain) > 0
+                position = sound[-1][1].previous if is_whole else NO_POSITION
+                yield Pause()
+            self._read(self.read_ms + step)
+
+    def _keep_roll(self, unit: TimerUnit, until_ms: int) -> Step[None]:
+        properties = yield from read_message(unit.offset, unit.size)
+        moment = None if properties is None else out_ms(properties)
+        real = None if properties is None else real_place(properties)
+        if moment is not None and real is not None and moment >= until_ms:
+            self.count(real.topic, -unit.weight)
+            entry = Entry(self.queue_offset - 1, unit.offset, unit.size, properties)
+            yield from self._append(entry, moment, real.topic)
 
     def activate(self, is_active: bool, commit_end: int = 0) -> None:
         """Become the timer of a master, which delivers, or of a slave. Steps under way are to be
@@ -471,6 +505,8 @@ class Timer:
         while not is_free:
             moment += settings.precision_ms
             is_free = self._wheel.is_free(moment, self.read_ms)
+        if magic & ROLL:
+            self._rolls_ms = max(self._rolls_ms, moment)
         if not is_delete:
             self.counts.note_delay(real_topic, delay_ms)
         if blank:
@@ -800,9 +836,10 @@ class Timer:
         offset = put.message.offset
         if not self._is_doubtful(due_ms, offset) or not unique_key:
             return False
-        # What is to be rolled may have been delivered, when the clock was ahead.
+        # What is to be rolled may have been delivered, when the clock was ahead, and what is due
+        # may have been rolled by another broker, which took it earlier.
         real_topic = put.properties.get(PropertyKey.REAL_TOPIC, put.topic)
-        for topic in {put.topic, real_topic}:
+        for topic in {TIMER_TOPIC, put.topic, real_topic}:
             if offset in (yield from read_copies(topic, unique_key)):
                 return True
         return False

@@ -261,7 +261,8 @@ class Disk:
         real = None if record is None else real_place(record.properties)
         if record is None or real is None:
             return False
-        copies = self._indexed(real.topic, record.properties.get(PropertyKey.UNIQUE_KEY, ""))
+        key = record.properties.get(PropertyKey.UNIQUE_KEY, "")
+        copies = [*self._indexed(real.topic, key), *self._indexed(TIMER_TOPIC, key)]
         return any(each.source == offset for each in copies)
 
     def _record(self, offset: int) -> Record | None:

@@ -22,7 +22,7 @@ from kerolox.store.timer.steps import (
     ReadEntries,
     Request,
 )
-from tests.unit.store.timer.disk import NOW, SETTINGS, Crash, Disk
+from tests.unit.store.timer.disk import NOW, RECORD_BYTES, SETTINGS, Crash, Disk
 
 
 def begin() -> tuple[Disk, Timer]:
@@ -568,7 +568,7 @@ def test_a_slave_goes_as_far_as_its_master_and_delivers_nothing() -> None:
     slave = disk.start(is_active=False).timer
     disk.work(slave)
     assert slave.queue_offset == 0
-    slave.follow(TimerCheckpoint(NOW, 0, 3, 3))
+    disk.run(slave.follow(TimerCheckpoint(NOW, 0, 3, 3)))
     disk.work(slave)
     assert slave.queue_offset == 3
     pass_time(disk, slave, NOW + 9_000)
@@ -581,10 +581,10 @@ def test_a_planned_promotion_delivers_what_the_master_has_not() -> None:
     for number in range(4):
         send(disk, str(number), 3_000 + 2_000 * number)
     slave = disk.start(is_active=False).timer
-    slave.follow(TimerCheckpoint(NOW, 0, 4, 4))
+    disk.run(slave.follow(TimerCheckpoint(NOW, 0, 4, 4)))
     disk.work(slave)
     disk.now_ms += 5_500
-    slave.follow(TimerCheckpoint(NOW + 5_000, 0, 4, 4))
+    disk.run(slave.follow(TimerCheckpoint(NOW + 5_000, 0, 4, 4)))
     slave.activate(True)
     pass_time(disk, slave, NOW + 20_000)
     assert keys(disk) == ["2", "3"]
@@ -594,9 +594,9 @@ def test_a_slave_with_a_clock_behind_its_master_delivers_nothing_twice() -> None
     disk = Disk()
     send(disk, "a", 3_000)
     slave = disk.start(is_active=False).timer
-    slave.follow(TimerCheckpoint(NOW, 0, 1, 1))
+    disk.run(slave.follow(TimerCheckpoint(NOW, 0, 1, 1)))
     disk.work(slave)
-    slave.follow(TimerCheckpoint(NOW + 5_000, 0, 1, 1))
+    disk.run(slave.follow(TimerCheckpoint(NOW + 5_000, 0, 1, 1)))
     slave.activate(True)
     pass_time(disk, slave, NOW + 20_000)
     assert keys(disk) == []
@@ -606,7 +606,7 @@ def test_a_slave_with_a_clock_behind_its_master_loses_no_message_that_is_rolled(
     disk = Disk()
     send(disk, "a", 25_000)
     slave = disk.start(is_active=False).timer
-    slave.follow(TimerCheckpoint(NOW + 20_000, 0, 1, 1))
+    disk.run(slave.follow(TimerCheckpoint(NOW + 20_000, 0, 1, 1)))
     disk.work(slave)
     slave.activate(True)
     pass_time(disk, slave, NOW + 24_500)
@@ -628,13 +628,53 @@ def test_a_slave_loses_no_message_that_its_master_has_not_rolled(
     disk.log, disk.wheel = {}, bytearray()
     disk.now_ms += late_ms
     slave = disk.start(is_active=False).timer
-    slave.follow(TimerCheckpoint(NOW, 0, 1, 1))
+    disk.run(slave.follow(TimerCheckpoint(NOW, 0, 1, 1)))
     disk.work(slave)
     disk.now_ms = rolled_ms
-    slave.follow(TimerCheckpoint(rolled_ms, 0, 1, 1))
+    disk.run(slave.follow(TimerCheckpoint(rolled_ms, 0, 1, 1)))
     slave.activate(True)
     pass_time(disk, slave, NOW + 14_000)
     assert disk.puts[-1][1] == "T"
+
+
+def test_a_slave_keeps_what_a_later_master_has_in_a_later_slot() -> None:
+    """Who takes a message later rolls it later, or not at all."""
+    disk = Disk()
+    send(disk, "a", 13_000)
+    send(disk, "b", 12_500)
+    slave = disk.start(is_active=False).timer
+    disk.run(slave.follow(TimerCheckpoint(NOW, 0, 2, 2)))
+    disk.work(slave)
+    assert slave.latest_ms < NOW + 10_000, "both are to be rolled"
+    disk.now_ms += 11_000
+    for passed_ms in (9_000, 10_000, 11_000):
+        disk.run(slave.follow(TimerCheckpoint(NOW + passed_ms, 0, 2, 2)))
+    assert slave.waiting == {"T": 2}
+    slave.activate(True)
+    pass_time(disk, slave, NOW + 14_000)
+    assert sorted(keys(disk)) == ["a", "b"]
+    assert {topic for _, topic, _ in disk.puts} == {"T"}
+
+
+def test_a_slave_gives_out_once_what_its_master_has_rolled() -> None:
+    disk = Disk()
+    send(disk, "a", 13_000)
+    send(disk, "taken back", 13_000)
+    slave = disk.start(is_active=False).timer
+    disk.run(slave.follow(TimerCheckpoint(NOW, 0, 2, 2)))
+    disk.work(slave)
+    own = disk.log, disk.wheel
+    disk.log, disk.wheel = {}, bytearray()
+    master = disk.start().timer
+    pass_time(disk, master, NOW + 10_000)
+    rolls = [each for each in disk.records if each.source >= 0]
+    assert len(rolls) == 2, "both are rolled"
+    disk.log, disk.wheel = own
+    disk.run(slave.follow(TimerCheckpoint(NOW + 10_000, 0, 4, 4)))
+    disk.work(slave)
+    slave.activate(True, len(disk.records) * RECORD_BYTES)
+    pass_time(disk, slave, NOW + 14_000)
+    assert sorted(keys(disk)) == ["a", "taken back"]
 
 
 # -- what is asked for --------------------------------------------------------------------------
