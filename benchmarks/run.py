@@ -11,6 +11,7 @@ SCRIPTS = [
     *("startup.py", "against_java.py", "sync_flush.py", "steady.py", "recovery.py", "scale.py"),
     *(
         "fan_out.py",
+        "several.py",
         "replication.py",
         "idle.py",
         "bursts.py",
