@@ -22,7 +22,7 @@ from kerolox.broker.grpc.clients import (
 )
 from kerolox.broker.grpc.receiving import subscription_to
 from kerolox.broker.grpc.routes import is_fifo
-from kerolox.protocol.bodies import HEARTBEAT_GROUPS_MAX
+from kerolox.protocol.bodies import HEARTBEAT_GROUPS_MAX, SubscriptionData
 from kerolox.protocol.codes import ResponseCode
 from kerolox.protocol.grpc import messages as pb
 from kerolox.remoting.grpc.wire import CallRefusedError, GrpcStatus
@@ -104,7 +104,8 @@ async def _take_settings(
         raise CallRefusedError(
             GrpcStatus.INVALID_ARGUMENT, "there is no publishing or subscription data in settings"
         )
-    group, subscriptions, topics = "", [], []
+    group, topics = "", []
+    subscriptions: list[SubscriptionData] = []
     slices = TimeSlices()
     if kind == "publishing":
         client_type = int(pb.PRODUCER)
@@ -121,13 +122,14 @@ async def _take_settings(
         for entry in settings.subscription.subscriptions:
             await slices.checkpoint()
             topic = checks.topic_name(entry.topic)
-            subscriptions.append(await subscription_to(broker, topic, entry.expression))
+            subscription = await subscription_to(broker, topic, entry.expression)
+            subscriptions.append(subscription_data(subscription))
     client = clients.known(caller.client_id, caller.call, caller.language, caller.version)
     if client is None:
         raise AnswerError(pb.TOO_MANY_REQUESTS, "too many clients are connected")
     client.client_type, client.group, client.said = client_type, group, 0
     client.request_timeout_ms = checks.milliseconds(settings.request_timeout) or REQUEST_TIMEOUT_MS
-    client.subscriptions = [subscription_data(each) for each in subscriptions]
+    client.subscriptions = subscriptions
     client.heartbeat = heartbeat_of(client, sorted(set(topics)))
     await beat(caller, client)
     return client

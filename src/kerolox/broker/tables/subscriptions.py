@@ -31,6 +31,8 @@ WANTED_MAX = 1_024
 class _Wanted:
     """A subscription that one or several members have."""
 
+    key: Hashable
+    """See :func:`_key`; that of any of its data."""
     data: SubscriptionData
     """As it was told last."""
     since: int
@@ -153,7 +155,7 @@ class GroupSubscriptions:
             else:
                 since = now_ms if is_news else min(version, now_ms)
             if now_wanted is None:
-                now_wanted = wanted[key] = _Wanted(subscription, since)
+                now_wanted = wanted[key] = _Wanted(key, subscription, since)
                 self.count += 1
                 self.size += _bytes_of(subscription)
             elif since > now_wanted.since:
@@ -187,7 +189,7 @@ class GroupSubscriptions:
         wanted = declared.wanted
         wanted.members -= 1
         if not wanted.members:
-            del self._wanted[topic][_key(wanted.data)]
+            del self._wanted[topic][wanted.key]
             self.count -= 1
             self.size -= _bytes_of(wanted.data)
 
@@ -210,9 +212,14 @@ class GroupSubscriptions:
                     is_other_topics = True
                     updated.add(topic)
                 continue
-            # Of two that are equally late the one that counts goes on to count.
             old_key = None if old is None else _key(old)
-            key, best = max(wanted.items(), key=lambda item: (item[1].since, item[0] == old_key))
+            if len(wanted) == 1:
+                ((key, best),) = wanted.items()
+            else:
+                # Of two that are equally late the one that counts goes on to count.
+                key, best = max(
+                    wanted.items(), key=lambda item: (item[1].since, item[0] == old_key)
+                )
             if best.data is not old:
                 self.current[topic] = best.data
                 is_other_topics |= old is None
