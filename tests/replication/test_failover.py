@@ -284,3 +284,31 @@ async def test_fifty_kills_lose_nothing_and_take_seconds(tmp_path: Path) -> None
     seconds.sort()
     print(f"median {seconds[25]:.2f} s, greatest {seconds[-1]:.2f} s")
     assert seconds[-1] < SECONDS_MAX, seconds
+
+
+@pytest.mark.software
+async def test_a_master_that_stands_still_is_replaced_and_comes_back_as_a_slave(
+    tmp_path: Path,
+) -> None:
+    """``tests/unit/broker/roles/test_replicas_manager.py`` holds its lease, without a process."""
+    seconds: list[float] = []
+    async with site(tmp_path, controllerHeartBeatTimeoutMills=1_000) as it:
+        await it.both_start()
+        load = Load(it.namesrv)
+        async with load.running():
+            for number in range(4):
+                master, other = number % 2, 1 - number % 2
+                await load.more(50)
+                it.members[master].pause()
+                seconds.append(await load.until_acknowledged(time.monotonic()))
+                await it.until_master(other)
+                await load.more(50)
+                it.members[master].resume()
+                await until(lambda: it.in_sync() == {1, 2})
+                status = await it.status(master)
+                assert status is not None
+                assert not status.is_master
+            await until(lambda: load.received >= load.acknowledged.keys())
+        await assert_equal(it)
+    print(f"greatest of {len(seconds)}: {max(seconds):.2f} s")
+    assert max(seconds) < SECONDS_MAX, seconds

@@ -17,7 +17,9 @@ name server refuses an older one as long as it knows the name, whether the newer
 not.
 
 So a restarted broker, whose old connection is closed, is taken at once, whatever its address is
-now. One whose machine vanished without a word is replaced ``TAKEOVER_MS`` later.
+now. One whose machine vanished without a word is replaced ``TAKEOVER_MS`` later, or earlier where
+it said so itself (``heartbeatTimeoutMillis``, of RocketMQ 5): brokers under a controller do, since
+that elects another master meanwhile.
 """
 
 from __future__ import annotations
@@ -32,6 +34,9 @@ from kerolox.text import printable
 TAKEOVER_MS = 90_000
 """A broker that was silent for so long loses its place to who claims it. Brokers register every 10
 to 60 s (``registerNameServerPeriod``)."""
+
+TAKEOVER_MS_MIN = 100
+"""No broker is gone earlier, whatever it says."""
 
 CONNECTIONS_MAX = 4
 """Connections of one broker that are remembered."""
@@ -67,6 +72,8 @@ class Claim:
     """Of its promotion; None: it says none."""
     successor: str = ""
     """The address that it gives its place to."""
+    timeout_ms: int | None = None
+    """It sends heartbeats, and is gone when it was silent for so long; None: it says nothing."""
 
     @property
     def text(self) -> str:
@@ -95,6 +102,8 @@ class LiveBroker:
     """Who claimed its place since it was last told."""
     successor: str = ""
     """The address that it gives its place to."""
+    takeover_ms: int = TAKEOVER_MS
+    """Silent for so long it loses its place."""
 
     @property
     def text(self) -> str:
@@ -112,6 +121,8 @@ class LiveBroker:
         self.broker_name, self.broker_id = claim.broker_name, claim.broker_id
         self.host, self.last_update_ms = claim.host, now_ms
         self.successor = claim.successor
+        timeout_ms = TAKEOVER_MS if claim.timeout_ms is None else claim.timeout_ms
+        self.takeover_ms = max(TAKEOVER_MS_MIN, min(timeout_ms, TAKEOVER_MS))
         self.connections.pop(claim.connection, None)
         self.connections[claim.connection] = now_ms
         old = sorted(self.connections, key=self.connections.__getitem__)[:-CONNECTIONS_MAX]
@@ -122,12 +133,12 @@ class LiveBroker:
     def closed(self, connection: int) -> bool:
         """A connection of it closed; whether it is gone with that."""
         self.connections.pop(connection, None)
-        lately = self.last_update_ms - TAKEOVER_MS
+        lately = self.last_update_ms - self.takeover_ms
         return not any(renewed_ms >= lately for renewed_ms in self.connections.values())
 
     def others(self, connection: int, now_ms: int) -> int:
         """On how many other connections than this one it is alive."""
-        lately = now_ms - TAKEOVER_MS
+        lately = now_ms - self.takeover_ms
         renew = (ms for other, ms in self.connections.items() if other != connection)
         return sum(renewed_ms >= lately for renewed_ms in renew)
 

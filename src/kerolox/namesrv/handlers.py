@@ -48,6 +48,7 @@ from kerolox.protocol.namesrv import (
     BrokerNameHeader,
     ClusterHeader,
     DeleteTopicHeader,
+    HeartbeatHeader,
     KeyHeader,
     KeyValueHeader,
     NamespaceHeader,
@@ -195,6 +196,7 @@ class NameServerHandlers:
             host=request.connection.peer[0],
             epoch=header.role_epoch,
             successor=header.successor,
+            timeout_ms=header.heartbeat_timeout_millis,
         )
         lock = self._registering.setdefault(request.connection.connection_id, asyncio.Lock())
         try:
@@ -270,6 +272,12 @@ class NameServerHandlers:
             after = self._routes.place(header.broker_name, header.broker_id)
             name = f"{header.broker_name}:{header.broker_id}"
             self.audit.changed(request, "broker", name, before, after)
+        return Reply()
+
+    @router.on(RequestCode.BROKER_HEARTBEAT, HeartbeatHeader.decode)
+    async def _heartbeat(self, header: HeartbeatHeader, request: Request) -> Reply:
+        connection_id = request.connection.connection_id
+        self._routes.touch(header.broker_addr, connection_id, self._clock_ms())
         return Reply()
 
     @router.on(RequestCode.QUERY_DATA_VERSION, BrokerAddressHeader.decode)

@@ -53,6 +53,8 @@ class RegisterHeader(Header, frozen=True, kw_only=True):
     """Kerolox's own (:data:`~kerolox.protocol.extensions.roles.ROLE_EPOCH`); None: it has none."""
     successor: Address = ""
     """Kerolox's own (:data:`~kerolox.protocol.extensions.roles.SUCCESSOR`)."""
+    heartbeat_timeout_millis: Int64 | None = None
+    """It sends BROKER_HEARTBEAT, and is gone when it was silent for so long (of 5.x)."""
 
 
 class BrokerAddressHeader(Header, frozen=True, kw_only=True):
@@ -62,6 +64,12 @@ class BrokerAddressHeader(Header, frozen=True, kw_only=True):
     broker_addr: Address
     cluster_name: Name
     broker_id: Int64
+
+
+class HeartbeatHeader(Header, frozen=True, kw_only=True):
+    """BROKER_HEARTBEAT (904), of 5.x."""
+
+    broker_addr: Address
 
 
 class RouteHeader(Header, frozen=True, kw_only=True):

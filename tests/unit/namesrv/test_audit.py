@@ -22,8 +22,8 @@ READING = frozenset(
         *(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, RequestCode.GET_UNIT_TOPIC_LIST),
         *(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST),
         *(RequestCode.GET_NAMESRV_CONFIG, RequestCode.GET_BROKER_RUNTIME_INFO),
-        # A sign of life, which only the broker's own connection can give.
-        RequestCode.QUERY_DATA_VERSION,
+        # Signs of life, which only the broker's own connection can give.
+        *(RequestCode.QUERY_DATA_VERSION, RequestCode.BROKER_HEARTBEAT),
     )
 )
 BROKER = {"brokerName": "broker-a", "brokerAddr": ADDRESS, "clusterName": "C", "brokerId": 0}

@@ -7,7 +7,13 @@ from collections.abc import Iterable
 import pytest
 
 from kerolox.namesrv import memory_limiter, route_table, topic_lists
-from kerolox.namesrv.claims import CONNECTIONS_MAX, TAKEOVER_MS, Claim, ContradictionError
+from kerolox.namesrv.claims import (
+    CONNECTIONS_MAX,
+    TAKEOVER_MS,
+    TAKEOVER_MS_MIN,
+    Claim,
+    ContradictionError,
+)
 from kerolox.namesrv.memory_limiter import TablesFullError
 from kerolox.namesrv.route_table import BROKER_EXPIRY_MS, RegisterResult, RouteTable
 from kerolox.protocol.bodies import DataVersion, TopicConfig
@@ -30,6 +36,7 @@ def register(
     host: str = "10.0.0.1",
     epoch: int | None = None,
     successor: str = "",
+    timeout_ms: int | None = None,
 ) -> RegisterResult:
     claim = Claim(
         cluster=cluster,
@@ -41,6 +48,7 @@ def register(
         host=host,
         epoch=epoch,
         successor=successor,
+        timeout_ms=timeout_ms,
     )
     live = table.start_registration(claim, now_ms)
     version = DataVersion(counter=counter, timestamp=1)
@@ -320,6 +328,26 @@ def test_filter_servers_are_kept_replaced_and_removed() -> None:
 
 # -- who may claim what ------------------------------------------------------------------------
 OTHER = {"address": "10.0.0.9:10911", "connection": 9, "host": "10.0.0.9"}
+
+
+def test_a_broker_that_says_how_long_it_may_be_silent_loses_its_place_then() -> None:
+    table = RouteTable()
+    register(table, "T", now_ms=1_000, timeout_ms=2_000)
+    assert table.touch("10.0.0.1:10911", 1, 2_500)
+    with pytest.raises(ContradictionError):
+        register(table, "T", **OTHER, now_ms=4_500)
+    register(table, "T", **OTHER, now_ms=4_501)
+    assert table.brokers["broker-a"].addresses == {0: "10.0.0.9:10911"}
+    assert not table.touch("10.0.0.1:10911", 1, 4_502)
+
+
+@pytest.mark.parametrize("timeout_ms", [-1, 0, 1 << 62])
+def test_no_broker_loses_its_place_at_once_or_never(timeout_ms: int) -> None:
+    table = RouteTable()
+    register(table, "T", now_ms=1_000, timeout_ms=timeout_ms)
+    with pytest.raises(ContradictionError):
+        register(table, "T", **OTHER, now_ms=1_000 + TAKEOVER_MS_MIN)
+    register(table, "T", **OTHER, now_ms=1_001 + TAKEOVER_MS)
 
 
 def test_a_live_brokers_place_is_not_given_to_another_address() -> None:

@@ -202,6 +202,7 @@ class SlaveServer:
     async def close(self) -> None:
         """Close the port and all connections. Idempotent."""
         servers, self._servers = self._servers, []
+        self.port = 0
         await close_listeners(servers)
         await end_tasks(*self._tasks, *self._accepting)
         for listener in self._listeners:

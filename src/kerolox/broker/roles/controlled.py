@@ -91,7 +91,8 @@ class ControlledRole:
         self._steps: asyncio.Queue[Step] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._searching: asyncio.Task[None] | None = None
-        self._set_checked_ms = 0
+        self._set_checked_ms = self._seen_again_ms = 0
+        self._showing_up: asyncio.Task[None] | None = None
         gate.fence(True)
         peers.registration.is_isolated = True
         peers.registration.subscribe(on_refused=self._refused)
@@ -160,9 +161,25 @@ class ControlledRole:
                 wanted = service.wish()
                 if wanted is not None:
                     asks += manager.alter(wanted, sync_set.epoch, now_ms)
+        self._show_up(now_ms)
         for ask in asks:
             self._keep(asyncio.get_running_loop().create_task(self._ask(ask)))
         self._search_master()
+
+    def _show_up(self, now_ms: int) -> None:
+        """Have name servers see this broker. A master that may not be one any more stays silent, so
+        that the other one gets its place."""
+        is_over = self._manager.is_master and self._gate.is_fenced
+        if now_ms < self._seen_again_ms or is_over or self._showing_up is not None:
+            return
+        self._seen_again_ms = now_ms + self._base.config.heartbeat_ms
+        heartbeat = self._peers.registration.heartbeat()
+        self._showing_up = asyncio.get_running_loop().create_task(heartbeat)
+        self._keep(self._showing_up)
+        self._showing_up.add_done_callback(self._showed_up)
+
+    def _showed_up(self, task: asyncio.Task[None]) -> None:
+        self._showing_up = None
 
     def _fence(self, now_ms: int) -> None:
         sync_set = self._service.sync_set
@@ -289,8 +306,10 @@ class ControlledRole:
         await asyncio.sleep(POLL_SECONDS)
 
     def _refused(self, holder: str, newest_epoch: int) -> None:
-        """A name server that knew a master of another time, before there was a controller."""
-        role = self._base.role
-        if newest_epoch >= role.current.epoch and self._manager.takes_messages(steady_ms()):
+        """A name server knows a master of another time, before there was a controller, or one that
+        is silent by now."""
+        if not self._manager.takes_messages(steady_ms()):
+            return
+        if newest_epoch >= self._base.role.current.epoch:
             self._roles.publish_epoch(newest_epoch + 1)
-            self._peers.registration.retry()
+        self._peers.registration.retry()

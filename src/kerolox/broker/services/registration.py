@@ -24,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -226,6 +227,21 @@ class Registration:
                 failed = error
         raise failed
 
+    @property
+    def _timeout_ms(self) -> int | None:
+        """A silent broker under a controller is gone so soon for name servers, too."""
+        config = self._settings.current
+        return config.controller_heart_beat_timeout_mills if config.enable_controller_mode else None
+
+    async def heartbeat(self) -> None:
+        """Have the name servers that know this broker see it (BROKER_HEARTBEAT, of RocketMQ 5)."""
+        for server in self.registered:
+            if self._client.connection(server) is None:
+                continue
+            request = RemotingCommand.request(RequestCode.BROKER_HEARTBEAT, self._fields())
+            with suppress(KeroloxError):
+                await self._client.invoke_oneway(server, request, timeout_seconds=1.0)
+
     def begin_anew(self) -> None:
         """What this broker is has changed: have all name servers hear of all of it, soon."""
         self._known.clear()
@@ -342,6 +358,7 @@ class Registration:
             "haServerAddr": self._identity.ha_address,
             ROLE_EPOCH: self._role.current.epoch,
             SUCCESSOR: self.successor or None,
+            "heartbeatTimeoutMillis": self._timeout_ms,
         }
         return RemotingCommand.request(RequestCode.REGISTER_BROKER, header, body=body)
 

@@ -1,0 +1,227 @@
+"""Two brokers under a controller in one loop: roles that change while both live, and what a broker
+does without its controller. ``tests/replication/test_failover.py`` kills processes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kerolox.broker.broker import Broker
+from kerolox.controller.config import ControllerConfig
+from kerolox.controller.server import Controller
+from kerolox.errors import ConfigError, StoreError
+from kerolox.namesrv.config import NamesrvConfig
+from kerolox.namesrv.server import NameServer
+from kerolox.protocol.bodies import decode_body, encode_body
+from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.controller import ElectMasterHeader, EpochEntryCache, MasterHeader
+from kerolox.protocol.extensions.roles import SYNC_MASTER, RoleAction, RoleChange
+from kerolox.remoting.client import RemotingClient
+from kerolox.store.layout import EPOCH_FILE
+from tests.support.clients.peer import peer_of, small_config
+from tests.support.eventually import until
+from tests.support.servers.up import free_port
+
+pytestmark = pytest.mark.asyncio
+
+HOST, NAME = "127.0.0.1", "broker-t"
+QUICK = {
+    "enable_controller_mode": True,
+    "all_ack_in_sync_state_set": True,
+    "controller_heart_beat_timeout_mills": 600,
+    "sync_controller_metadata_period": 50,
+    "vip_port_enable": False,
+}
+
+
+class Site:
+    """A controller, a name server and the brokers of one name."""
+
+    def __init__(self, folder: Path, namesrv: NameServer, controller: Controller) -> None:
+        self.folder, self.controller = folder, controller
+        self.namesrv = namesrv
+        self.brokers: list[Broker] = []
+
+    async def start(self, **more: Any) -> Broker:
+        values = {
+            **QUICK,
+            "controller_addr": self.controller.config.own_address,
+            "namesrv_addr": f"{HOST}:{self.namesrv.port}",
+            "listen_port": free_port(),
+            **more,
+        }
+        broker = Broker(small_config(self.folder / f"b{len(self.brokers)}", **values))
+        await broker.start()
+        self.brokers.append(broker)
+        return broker
+
+    async def pair(self, **more: Any) -> tuple[Broker, Broker]:
+        one = await self.start(**more)
+        await until(lambda: takes_messages(one))
+        other = await self.start(**more)
+        await until(lambda: self.in_sync() == {1, 2})
+        return one, other
+
+    def in_sync(self) -> set[int]:
+        found = self.controller.replicas.broker_sets.get(NAME)
+        return set() if found is None else set(found.sync_state_set)
+
+    async def elect(self, broker_id: int) -> int:
+        header = ElectMasterHeader(broker_name=NAME, broker_id=broker_id, designate_elect=True)
+        request = RemotingCommand.request(RequestCode.CONTROLLER_ELECT_MASTER, header.encode())
+        client = RemotingClient()
+        try:
+            answer = await client.invoke(self.controller.config.own_address, request)
+        finally:
+            await client.close()
+        return answer.code
+
+
+@asynccontextmanager
+async def site(folder: Path) -> AsyncIterator[Site]:
+    config = ControllerConfig(
+        controller_d_leger_peers=f"n0-{HOST}:{free_port()}",
+        controller_store_path=folder / "controller",
+        listen_host=HOST,
+    )
+    names = NamesrvConfig(listen_port=0, listen_host=HOST, kv_config_path=folder / "kv.json")
+    controller = Controller(config, tick_seconds=0.02)
+    async with NameServer(names) as namesrv:
+        await controller.start()
+        made = Site(folder, namesrv, controller)
+        try:
+            yield made
+        finally:
+            for broker in made.brokers:
+                await broker.stop()
+            await made.controller.stop()
+
+
+def takes_messages(broker: Broker) -> bool:
+    return broker.parts.writing.gate.writable
+
+
+async def send(broker: Broker, count: int, mark: bytes) -> None:
+    async with peer_of(broker) as peer:
+        for number in range(count):
+            assert (await peer.send("TBW102", mark + b"%d" % number)).code == 0
+
+
+async def bodies(broker: Broker) -> list[bytes]:
+    async with peer_of(broker) as peer:
+        return [message.body for message in await peer.messages("TBW102")]
+
+
+async def epochs(broker: Broker) -> list[int]:
+    async with peer_of(broker) as peer:
+        answer = await peer.ask(RequestCode.GET_BROKER_EPOCH_CACHE)
+    return [each.epoch for each in decode_body(answer.body, EpochEntryCache).epoch_list]
+
+
+async def test_roles_change_back_and_forth_and_nothing_is_lost(tmp_path: Path) -> None:
+    async with site(tmp_path) as it:
+        one, other = await it.pair()
+        await send(one, 3, b"one ")
+        assert await it.elect(2) == 0
+        await until(lambda: takes_messages(other))
+        assert not takes_messages(one)
+        await until(lambda: it.in_sync() == {1, 2})
+        await send(other, 3, b"other ")
+        assert await it.elect(1) == 0
+        await until(lambda: takes_messages(one))
+        await until(lambda: it.in_sync() == {1, 2})
+        await send(one, 3, b"again ")
+        marks = ("one", "other", "again")
+        expected = [f"{mark} {number}".encode() for mark in marks for number in range(3)]
+        assert await bodies(one) == expected
+        ends = [broker.parts.store.max_physical_offset for broker in (one, other)]
+        assert ends[0] == ends[1]
+        assert await epochs(one) == await epochs(other) == [1, 2, 3]
+
+
+async def test_without_its_controller_a_master_takes_no_messages_and_gives_them(
+    tmp_path: Path,
+) -> None:
+    async with site(tmp_path) as it:
+        one, _ = await it.pair()
+        await send(one, 1, b"before ")
+        await it.controller.stop()
+        await until(lambda: not takes_messages(one))
+        async with peer_of(one) as peer:
+            answer = await peer.send("TBW102", b"meanwhile")
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "service not available now" in (answer.remark or "")
+        assert await bodies(one) == [b"before 0"]
+        it.controller = Controller(it.controller.config, tick_seconds=0.02)
+        await it.controller.start()
+        await until(lambda: takes_messages(one))
+        await until(lambda: it.in_sync() == {1, 2})
+        await send(one, 1, b"after ")
+        assert await bodies(one) == [b"before 0", b"after 0"]
+
+
+async def test_a_forged_notice_changes_nothing(tmp_path: Path) -> None:
+    async with site(tmp_path) as it:
+        one = await it.start()
+        await until(lambda: takes_messages(one))
+        forged = MasterHeader(
+            master_broker_id=7, master_address="10.0.0.7:1", master_epoch=99, sync_state_set_epoch=9
+        )
+        async with peer_of(one) as peer:
+            answer = await peer.ask(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, forged.encode())
+        assert answer.code == 0
+        await send(one, 1, b"still ")
+        assert await epochs(one) == [1]
+
+
+async def test_an_operator_is_sent_to_the_controller(tmp_path: Path) -> None:
+    async with site(tmp_path) as it:
+        one = await it.start()
+        async with peer_of(one) as peer:
+            change = RoleChange(action=RoleAction.PROMOTE, epoch=9, broker_role=SYNC_MASTER)
+            answer = await peer.ask(RequestCode.CHANGE_BROKER_ROLE, body=encode_body(change))
+        assert answer.code != 0
+        assert "enableControllerMode" in (answer.remark or "")
+
+
+async def test_too_small_a_set_takes_no_messages(tmp_path: Path) -> None:
+    async with site(tmp_path) as it:
+        one = await it.start(min_in_sync_replicas=2)
+        await until(lambda: one.parts.role.current.is_sync_master)
+        assert not takes_messages(one)
+        await it.start(min_in_sync_replicas=2)
+        await until(lambda: takes_messages(one))
+
+
+async def test_a_broker_whose_epochs_are_torn_does_not_start(tmp_path: Path) -> None:
+    async with site(tmp_path) as it:
+        one = await it.start()
+        await until(lambda: takes_messages(one))
+        await one.stop()
+        it.brokers.clear()
+        path = one.config.store_path_root_dir / EPOCH_FILE
+        path.with_name(EPOCH_FILE + ".bak").write_bytes(path.read_bytes())
+        path.write_bytes(b"torn")
+        with pytest.raises(StoreError, match="may lack an epoch"):
+            await Broker(one.config).start()
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        ({"controller_addr": ""}, "controllerAddr has to name"),
+        ({"controller_addr": "nowhere"}, "controllerAddr"),
+        ({"acl_enable": True, "ha_acl_enable": True}, "haAclEnable=true"),
+        ({"transient_store_pool_enable": True}, "transientStorePoolEnable=true"),
+    ],
+)
+async def test_settings_that_a_controlled_broker_can_not_have(
+    tmp_path: Path, settings: dict[str, Any], fault: str
+) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        small_config(tmp_path, **{**QUICK, "controller_addr": "h:1", **settings})
