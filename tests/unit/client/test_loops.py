@@ -61,6 +61,25 @@ async def test_messages_are_acked_one_by_one_and_each_once(broker: LockBroker) -
     assert broker.committed["T", 0] == 5
 
 
+async def test_several_messages_are_acked_together_and_each_once(broker: LockBroker) -> None:
+    broker.count = 6
+    consumer = Looped(broker)
+    async with consumer:
+        messages = [await consumer.next() for _ in range(6)]
+        assert await consumer.ack(each for each in messages[3:5])
+        assert consumer.stored() <= 0
+        assert await consumer.ack(messages[:2])
+        assert consumer.stored() == 2
+        # One was acked before, and the others count.
+        assert not await consumer.ack([messages[2], messages[3]])
+        assert consumer.stored() == 5
+        assert await consumer.ack([])
+        with pytest.raises(ConfigError, match="messages has one that is of type str"):
+            await consumer.ack([messages[5], "x"])  # type: ignore[list-item]
+        assert await consumer.ack(messages[5])
+        assert consumer.stored() == 6
+
+
 async def test_after_a_break_messages_may_be_settled_and_a_loop_goes_on_behind(
     broker: LockBroker,
 ) -> None:

@@ -11,11 +11,19 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.client.core.checking import check_type
 from kerolox.errors import ConfigError
+from kerolox.message import MessageExt
+from kerolox.text import wrong_type
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = ["checked_keywords", "choice", "name_server_text", "settings_text"]
+__all__ = [
+    "checked_keywords",
+    "choice",
+    "name_server_text",
+    "received_messages",
+    "settings_text",
+]
 
 NAME_SERVERS_MAX = 1_000
 """Most addresses that a list of name servers may have."""
@@ -114,3 +122,17 @@ def name_server_text(given: str | Iterable[str]) -> str:
             f"name server {wrong!r} is no text; write 'host:port', or a list of these"
         )
     return ";".join(texts)
+
+
+def received_messages(messages: MessageExt | Iterable[MessageExt]) -> list[MessageExt]:
+    """A received message, or several, as a list. ConfigError: it is something else."""
+    if isinstance(messages, MessageExt):
+        return [messages]
+    try:
+        some = list(messages)
+    except TypeError:
+        raise ConfigError(f"messages {wrong_type(messages, 'MessageExt')}; or a list") from None
+    for each in some:
+        if not isinstance(each, MessageExt):
+            raise ConfigError(f"messages has one that {wrong_type(each, 'MessageExt')}")
+    return some

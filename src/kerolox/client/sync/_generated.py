@@ -517,8 +517,8 @@ class PushConsumer(Client):
         return self._portal.next(self._client.__anext__)
 
     @runs
-    def ack(self, message: MessageExt) -> bool:
-        """Say that a message of a loop over the consumer is done with."""
+    def ack(self, messages: MessageExt | Iterable[MessageExt]) -> bool:
+        """Say that a message of a loop over the consumer is done with, or that several are."""
 
     @runs
     def nack(

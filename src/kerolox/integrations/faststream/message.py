@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol
 
 from faststream.message import StreamMessage
@@ -17,7 +17,7 @@ RawMessage = MessageExt | tuple[MessageExt, ...]
 class Settler(Protocol):
     """Tells the broker what became of messages."""
 
-    async def ack(self, messages: Sequence[MessageExt]) -> None:
+    def ack(self, messages: Sequence[MessageExt]) -> Awaitable[object]:
         """They are done."""
 
     async def nack(self, messages: Sequence[MessageExt], delay: Duration | None) -> None:

@@ -7,7 +7,7 @@ property :data:`EMPTY_BODY`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from faststream.message import StreamMessage, decode_message
 
@@ -67,6 +67,13 @@ def properties_of(
 def body_of(message: MessageExt) -> bytes:
     """The body as it was published."""
     return b"" if EMPTY_BODY in message.properties else message.body
+
+
+class _Encoded(NamedTuple):
+    """What of a message says how its body is decoded."""
+
+    body: bytes
+    content_type: str | None
 
 
 class KeroloxParser:
@@ -132,9 +139,8 @@ class KeroloxParser:
             message.raw_message, message.body, message.batch_headers, strict=True
         ):
             _check_body(raw)
-            type_ = headers.get(CONTENT_TYPE)
-            one = KeroloxMessage(raw, body, content_type=type_, correlation_id=raw.message_id)
-            decoded.append(decode_message(one))
+            one = _Encoded(body, headers.get(CONTENT_TYPE))
+            decoded.append(decode_message(cast("StreamMessage[Any]", one)))
         return decoded
 
 

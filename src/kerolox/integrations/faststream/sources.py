@@ -54,10 +54,9 @@ class PushSource:
         self.next: Callable[[], Awaitable[MessageExt]] = consumer.__anext__
         self.close: Callable[[], Awaitable[None]] = consumer.close
 
-    async def ack(self, messages: Sequence[MessageExt]) -> None:
+    def ack(self, messages: Sequence[MessageExt]) -> Awaitable[object]:
         """They are done."""
-        for message in messages:
-            await self._consumer.ack(message)
+        return self._consumer.ack(messages)
 
     async def nack(self, messages: Sequence[MessageExt], delay: Duration | None) -> None:
         """They come again: those of an ordered queue after a second, others after a delay level."""

@@ -51,6 +51,7 @@ from kerolox.client.aio.consumers.queue_events import (
 )
 from kerolox.client.aio.consumers.sharing import keep_balanced
 from kerolox.client.aio.network.instance import Member
+from kerolox.client.core.arguments import received_messages
 from kerolox.client.core.checking import checked
 from kerolox.client.core.consuming.outcome import Outcome
 from kerolox.client.core.consuming.rebalance import strategy_of
@@ -63,7 +64,6 @@ from kerolox.filter.filter_class import FilterClass
 from kerolox.message import ALL_TAGS, ConsumeFromWhere, MessageExt, MessageModel, MessageQueue
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.names import CONSUME_PASSIVELY, RETRY_PREFIX
-from kerolox.text import wrong_type
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
@@ -286,8 +286,8 @@ class PushConsumer(Client):
             raise ConfigError("every topic has a listener; subscribe to one without, to loop over")
         return await self._stream.next()
 
-    async def ack(self, message: MessageExt) -> bool:
-        """Say that a message of a loop over the consumer is done with.
+    async def ack(self, messages: MessageExt | Iterable[MessageExt]) -> bool:
+        """Say that a message of a loop over the consumer is done with, or that several are.
 
         Until then its queue's stored offset does not pass it, whatever becomes of the loop. After a
         ``break`` the message may still be settled, and another loop goes on behind it. The group
@@ -296,12 +296,15 @@ class PushConsumer(Client):
         ``consume_timeout_minutes`` is sent back and retried. Of a queue that is read in order the
         next message comes when this one is settled.
 
+        Args:
+            messages: one that was not settled before, or several.
+
         Returns:
-            False: it did not count. The message was settled before, or is not ours any more.
+            False: of one it did not count: it was settled before, or is not ours any more.
         """
-        if type(message) is not MessageExt and not isinstance(message, MessageExt):
-            raise ConfigError(f"message {wrong_type(message, 'MessageExt')}")
-        return await self._settle(message, Outcome.ack())
+        some = received_messages(messages)
+        self._open_cluster()
+        return self._stream.done(some, self._running.consuming)
 
     async def nack(
         self,

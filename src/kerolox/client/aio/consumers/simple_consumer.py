@@ -20,6 +20,7 @@ from kerolox.client.aio.consumers.popping.pops import NoMasterError, Pops
 from kerolox.client.aio.consumers.popping.receiving import ReceiveLimits, Receiver
 from kerolox.client.aio.consumers.push.send_back import send_copy
 from kerolox.client.aio.network.instance import Member
+from kerolox.client.core.arguments import received_messages
 from kerolox.client.core.checking import checked
 from kerolox.client.core.consuming.leases import Held
 from kerolox.client.core.consuming.outcome import Outcome
@@ -43,7 +44,6 @@ from kerolox.message import (
     PropertyKey,
 )
 from kerolox.protocol.pop_names import POP_MESSAGES_MAX
-from kerolox.text import wrong_type
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
@@ -262,7 +262,7 @@ class SimpleConsumer(Client):
             A future that ends when the brokers know; nobody has to wait for it.
         """
         self._open_cluster()
-        some = [messages] if isinstance(messages, MessageExt) else _listed(messages)
+        some = received_messages(messages)
         done = self._pops.done(some)
         for lease, offsets in done.items():
             self._held.remove_all(lease, offsets)
@@ -318,7 +318,7 @@ class SimpleConsumer(Client):
         """
         self._open_cluster()
         seconds = invisible_milliseconds(seconds_of(up_to), "up_to") / 1000
-        some = [messages] if isinstance(messages, MessageExt) else _listed(messages)
+        some = received_messages(messages)
         leases = []
         for message in some:
             lease, offset = self._pops.leased(message)
@@ -406,14 +406,3 @@ class SimpleConsumer(Client):
         self, command: RemotingCommand, connection: ClientConnection
     ) -> RemotingCommand | None:
         return command.not_supported()
-
-
-def _listed(messages: Iterable[MessageExt]) -> list[MessageExt]:
-    try:
-        some = list(messages)
-    except TypeError:
-        raise ConfigError(f"messages {wrong_type(messages, 'MessageExt')}; or a list") from None
-    for each in some:
-        if not isinstance(each, MessageExt):
-            raise ConfigError(f"messages has one that {wrong_type(each, 'MessageExt')}")
-    return some

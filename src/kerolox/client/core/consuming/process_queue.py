@@ -161,7 +161,10 @@ class ProcessQueue:
             row = rows.popleft()
             at += len(row.messages)
             self._note(-len(row.messages), -row.body_bytes)
-        if at < len(messages):
+        left = len(messages) - at
+        if left == 1:
+            self._remove_single(messages[at])
+        elif left:
             self._remove_singles(messages[at:] if at else messages)
         first = self.first_offset
         if first is None:
@@ -169,6 +172,15 @@ class ProcessQueue:
             self._note(0, -self.message_bytes)
             return self._newest_offset + 1
         return first
+
+    def _remove_single(self, message: MessageExt) -> None:
+        """As :meth:`_remove_singles`; most who settle messages themselves do so one by one."""
+        offset, rows = message.queue_offset, self._rows
+        if rows and rows[0].first <= offset:
+            self._break_rows(offset)
+        gone = self._singles.pop(offset, None)
+        if gone is not None:
+            self._note(-1, -len(gone.body))
 
     def _remove_singles(self, messages: Sequence[MessageExt]) -> None:
         self._break_rows(max([message.queue_offset for message in messages]))

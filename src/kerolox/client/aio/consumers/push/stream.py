@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kerolox import clock
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from kerolox.client.aio.consumers.push.assignment import Assignment
     from kerolox.client.aio.consumers.push.listening import Listeners
     from kerolox.client.core.consuming.stats import TopicStats
+
+
+_DONE = Outcome.ack()
 
 
 class Settling(Protocol):
@@ -104,7 +108,9 @@ class MessageStream:
                     context = None
                     if self.hooks is not None and delivery.assignment is not None:
                         context = self.hooks.begin_hooks(delivery.assignment.queue, [message])
-                    self._given[id(message)] = delivery._replace(given_ms=now_ms, context=context)
+                    _, assignment, outcome, _, _ = delivery
+                    given = _Delivery(message, assignment, outcome, now_ms, context)
+                    self._given[id(message)] = given
                     return message
             self._arrived.clear()
             await self._arrived.wait()
@@ -113,6 +119,8 @@ class MessageStream:
     async def settle(self, message: MessageExt, outcome: Outcome, consuming: Settling) -> bool:
         """Say what becomes of a message that was given out; False: it is not ours any more, or
         was settled before."""
+        if outcome.action is Action.ACK:
+            return self.done((message,), consuming)
         delivery = self._given.pop(id(message), None)
         if delivery is None or not _is_alive(delivery):
             return False
@@ -122,17 +130,37 @@ class MessageStream:
         assert delivery.assignment is not None
         now_ms = clock.steady_ms()
         stats = consuming.stats_of(delivery.assignment.queue.topic)
-        is_done = outcome.action is Action.ACK
-        counted = stats.consumed if is_done else stats.failed
-        counted.add(now_ms, 1, now_ms - delivery.given_ms)
+        stats.failed.add(now_ms, 1, now_ms - delivery.given_ms)
         if self.hooks is not None and delivery.context is not None:
-            kind = ConsumeReturnType.SUCCESS if is_done else ConsumeReturnType.FAILED
-            self.hooks.end_hooks(delivery.context, kind, is_success=is_done)
-        if is_done:
-            consuming.finish(delivery.assignment, [message])
-        else:
-            await consuming.give_back(delivery.assignment, [(message, outcome)])
+            self.hooks.end_hooks(delivery.context, ConsumeReturnType.FAILED, is_success=False)
+        await consuming.give_back(delivery.assignment, [(message, outcome)])
         return True
+
+    def done(self, messages: Iterable[MessageExt], consuming: Settling) -> bool:
+        """Messages that were given out are done with; False: one is not ours any more, or was
+        settled before. Those of a queue that stand together leave it together."""
+        now_ms, is_each = clock.steady_ms(), True
+        leaving: list[MessageExt] = []
+        assignment: Assignment | None = None
+        elapsed_ms = 0
+        for message in messages:
+            delivery = self._given.pop(id(message), None)
+            if delivery is None or not _is_alive(delivery):
+                is_each = False
+                continue
+            _, queue_of, outcome, given_ms, context = delivery
+            if outcome is not None:
+                outcome.set_result(_DONE)
+                continue
+            if self.hooks is not None and context is not None:
+                self.hooks.end_hooks(context, ConsumeReturnType.SUCCESS, is_success=True)
+            if queue_of is not assignment:
+                _finish(consuming, assignment, leaving, now_ms, elapsed_ms)
+                assignment, leaving, elapsed_ms = queue_of, [], 0
+            leaving.append(message)
+            elapsed_ms += now_ms - given_ms
+        _finish(consuming, assignment, leaving, now_ms, elapsed_ms)
+        return is_each
 
     def forget(self, message: MessageExt) -> None:
         """A message was sent back since it is overdue."""
@@ -146,6 +174,19 @@ class MessageStream:
         """The consumer closes: whoever waits for a message learns that there will be none."""
         self.is_over = True
         self._arrived.set()
+
+
+def _finish(
+    consuming: Settling,
+    assignment: Assignment | None,
+    messages: list[MessageExt],
+    now_ms: int,
+    elapsed_ms: int,
+) -> None:
+    if assignment is not None:
+        stats = consuming.stats_of(assignment.queue.topic)
+        stats.consumed.add(now_ms, len(messages), elapsed_ms)
+        consuming.finish(assignment, messages)
 
 
 def _is_alive(delivery: _Delivery) -> bool:
