@@ -217,6 +217,8 @@ class RoleSettings(MetricsSettings):
 
     unused_keys: ClassVar[Mapping[str, str]] = {}
     """Key of RocketMQ → why it has no effect here."""
+    keys_of_others: ClassVar[frozenset[str]] = frozenset()
+    """Keys of another role that may run in this one's process, with settings in the same file."""
     file_field: ClassVar[str] = ""
     """The field that holds the path of the settings file."""
 
@@ -300,6 +302,7 @@ class RoleSettings(MetricsSettings):
         *,
         warn: bool = True,
     ) -> Self:
+        values = {key: text for key, text in values.items() if key not in cls.keys_of_others}
         beneath = _tls_values(cls, values, overrides)
         config = load_settings(
             cls,

@@ -10,15 +10,19 @@ import pytest
 
 from kerolox.admin import Admin
 from kerolox.admin.sync import Admin as SyncAdmin
+from kerolox.config import setting_keys
+from kerolox.controller.config import UNUSED_KEYS, ControllerConfig
 from kerolox.errors import BrokerError, ClientError, ConnectError
+from kerolox.namesrv.config import CONTROLLER_KEYS, NamesrvConfig
 from kerolox.protocol.codes import ResponseCode
 from tests.controller.asking import Asking
-from tests.support.eventually import until
+from tests.support.eventually import until, wait_until
 from tests.support.servers.command import Server, kerolox
 from tests.support.servers.up import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
 HOST = "127.0.0.1"
 
@@ -151,3 +155,30 @@ def test_an_admin_says_what_is_wrong(controller: str) -> None:
         with pytest.raises(BrokerError) as caught:
             admin.clean_broker_metadata([controller, nobody], "x", even_if_alive=True)
         assert caught.value.code == ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
+
+
+def test_a_name_server_runs_a_controller_with_settings_of_the_same_file(tmp_path: Path) -> None:
+    address = f"{HOST}:{free_port()}"
+    conf = tmp_path / "namesrv.conf"
+    conf.write_text(
+        "enableControllerInNamesrv=true\n"
+        f"listenPort=0\ncontrollerDLegerGroup=g\ncontrollerDLegerPeers=n0-{address}\n"
+        "controllerDLegerSelfId=n0\nserverWorkerThreads=8\ncontrollerThreadPoolNums=16\n"
+    )
+    arguments = ("namesrv", "--host", HOST, "--data", tmp_path, "-c", conf)
+    with Server(tmp_path, *arguments) as server:
+        assert server.addresses["controller"] == address
+        wait_until(lambda: told("list", "-a", address)[0]["role"] == "leader", what="a leader")
+        at = ("-n", server.addresses["namesrv"])
+        assert kerolox("name-server", "get", "Other", *at).returncode == 0
+        told("config", "set", "enableElectUncleanMaster=true", "-a", address)
+        assert "enableElectUncleanMaster=true" in conf.read_text()
+        assert "enableControllerInNamesrv=true" in conf.read_text()
+    assert (tmp_path / "controller").is_dir()
+    assert "unknown" not in server.log.read_text()
+
+
+def test_a_name_server_knows_the_keys_of_a_controller() -> None:
+    both = setting_keys(ControllerConfig).keys() & setting_keys(NamesrvConfig).keys()
+    known = setting_keys(ControllerConfig).keys() | UNUSED_KEYS.keys()
+    assert known - both - NamesrvConfig.unused_keys.keys() == CONTROLLER_KEYS

@@ -68,6 +68,8 @@ class ControllerState:
     """It began with an empty folder, and has not caught up yet."""
     put_back: tuple[str, ...] = ()
     """Of the leader: those whose folders are older copies."""
+    behind: tuple[str, ...] = ()
+    """Of the leader: broker names of which a broker knows a newer epoch."""
     fault: str = ""
     version: str = ""
     clock_difference_ms: int | None = None
@@ -144,6 +146,7 @@ class ControllerRequests(ClusterRequests):
             applied_index=told.applied_index or 0,
             learns=bool(told.learns),
             put_back=tuple(filter(None, (told.put_back or "").split(";"))),
+            behind=tuple(filter(None, (told.behind or "").split(";"))),
             fault=told.fault or "",
             version=told.version or "",
             clock_difference_ms=None if told.clock is None else told.clock - middle,

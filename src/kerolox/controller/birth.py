@@ -1,15 +1,14 @@
 """Which file one is, and not only what is in it: a copy of it is another one.
 
 A controller whose files were put back from a backup has forgotten votes and entries that it
-acknowledged, and nothing in the files shows that. So each has its own number and time of birth in
-its first line: no copy has those. Snapshots of whole disks keep both; the leader finds out then
+acknowledged, and nothing in the files shows that. So each has its own time of birth in its first
+line: a copy is born later. Snapshots of whole disks keep it; the leader finds out then
 (:attr:`kerolox.controller.raft.raft.Raft.put_back`).
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
 import struct
 
 _BIRTH = 0x800
@@ -22,11 +21,10 @@ _STATX_BYTES = 256
 
 
 def birth_of(descriptor: int) -> str:
-    """The number of an open file, with the time of its birth in nanoseconds where the system tells
-    it."""
-    number = os.fstat(descriptor).st_ino
+    """When an open file was made, nanoseconds since the epoch; empty: the system does not tell. Its
+    number says less: file systems over a network or of containers may give another one."""
     told = _birth_ns(descriptor)
-    return str(number) if told is None else f"{number}:{told}"
+    return "" if told is None else str(told)
 
 
 def _birth_ns(descriptor: int) -> int | None:

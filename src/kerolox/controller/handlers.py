@@ -78,6 +78,9 @@ _ELECTION_RESULTS: dict[int, str] = {
     ResponseCode.CONTROLLER_MASTER_STILL_EXIST: "keep_current_master",
 }
 
+BEHIND_NAMES_MAX = 10
+"""Names that one answer has."""
+
 COMPLAIN_MS = 1_000
 """Between two lines of the log about messages of Raft that are refused."""
 
@@ -199,6 +202,13 @@ class ControllerHandlers:
         known = self.live.newest_epoch(broker_set.cluster_name, broker_name, self._clock_ms())
         return known if known > broker_set.master_epoch else 0
 
+    def _behind(self) -> list[str]:
+        """The first names of which a broker knows a newer epoch."""
+        if not self.group.is_leader:
+            return []
+        told = {i[:2]: i.broker_name for i, info in self.live.table.items() if info.epoch > 0}
+        return [name for name in told.values() if self.newer_epoch(name)][:BEHIND_NAMES_MAX]
+
     # -- brokers ------------------------------------------------------------------------------
     @router.on(RequestCode.BROKER_HEARTBEAT, BrokerHeartbeatHeader.decode)
     async def _heartbeat(self, header: BrokerHeartbeatHeader, request: Request) -> Reply:
@@ -288,6 +298,7 @@ class ControllerHandlers:
             applied_index=raft.log.applied,
             learns=raft.learns,
             put_back=";".join(raft.put_back) or None,
+            behind=";".join(self._behind()) or None,
             fault=self.group.fault,
             version=__version__,
             clock=now_ms(),

@@ -17,6 +17,7 @@ from kerolox.doctor.checks.brokers import (
     check_timers,
     check_versions,
 )
+from kerolox.doctor.checks.controllers import check_controllers, check_sync_state_sets
 from kerolox.doctor.checks.groups import check_groups
 from kerolox.doctor.checks.name_servers import check_brokers_known, check_name_servers
 from kerolox.doctor.checks.paths import check_identities, check_paths
@@ -42,6 +43,8 @@ CHECKS: tuple[Check, ...] = (
     check_grpc,
     check_timers,
     check_replication,
+    check_controllers,
+    check_sync_state_sets,
     check_machines,
     check_broker_settings,
     check_groups,

@@ -13,10 +13,12 @@ from kerolox.admin import (
     BrokerRuntime,
     ClusterInfo,
     ConsumerStatus,
+    ControllerState,
     GroupProgress,
     GroupState,
     PoppedQueue,
     ReplicationStatus,
+    SyncStateSetInfo,
     TopicRoute,
 )
 from kerolox.client.core.routes import MASTER_ID
@@ -206,6 +208,10 @@ class ClusterSnapshot:
     name_servers: tuple[NameServerFacts, ...] = ()
     brokers: tuple[BrokerFacts, ...] = ()
     groups: tuple[GroupFacts, ...] = ()
+    controllers: Mapping[str, ControllerState | str] = field(default_factory=dict)
+    """By address; a text: why it says nothing."""
+    sync_state_sets: Mapping[str, SyncStateSetInfo] = field(default_factory=dict)
+    """By broker name, as the leading controller has them."""
     left_out: tuple[str, ...] = ()
     """What was too much to examine."""
     unseen: Mapping[str, str] = field(default_factory=dict)

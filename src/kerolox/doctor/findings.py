@@ -27,7 +27,8 @@ _SEVERITIES: Mapping[Severity, str] = {
         open-files-exhausted sends-not-accepted no-slave slave-not-following
         subscriptions-differ client-ids-clash group-pulls-and-pops
         queue-stuck ordered-queue-stuck queue-without-owner queues-not-read messages-in-lost-queues
-        setting-unknown setting-wrong
+        setting-unknown setting-wrong controller-silent controller-no-leader controller-failed
+        controller-put-back controller-behind set-without-master
     """,
     Severity.WARNING: """
         tls-expires-soon ipv6-half address-families-differ routes-differ order-differs
@@ -38,7 +39,7 @@ _SEVERITIES: Mapping[Severity, str] = {
         popped-for-long pops-behind fifo-not-in-order retries-dropped timer-behind timer-ahead
         setting-without-effect setting-not-in-force setting-twice settings-contradict
         account-doubtful secret-readable check-failed grpc-unreachable grpc-clients-denied
-        dedup-window-cut dedup-window-off
+        dedup-window-cut dedup-window-off controller-alone controller-learning set-of-one
     """,
     Severity.NOTE: "not-looked-at no-name-server",
 }

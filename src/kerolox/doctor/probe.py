@@ -12,7 +12,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.addresses import join_address, split_address
-from kerolox.admin import Access, Admin, BrokerRuntime, GroupState
+from kerolox.admin import (
+    Access,
+    Admin,
+    BrokerRuntime,
+    ControllerState,
+    GroupState,
+    SyncStateSetInfo,
+)
 from kerolox.admin.asking import answers_of
 from kerolox.clock import now_ms
 from kerolox.doctor.facts import (
@@ -46,6 +53,7 @@ TOPICS_MAX = 500
 GROUPS_MAX = 200
 """Groups that are examined."""
 BROKERS_MAX = 500
+CONTROLLERS_MAX = 15
 POPPED_TOPICS_MAX = 50
 """Topics of a group that pops whose types are asked for."""
 AGAIN_SECONDS = 1.5
@@ -68,6 +76,8 @@ class ProbeOptions:
     """The ``Admin`` signs requests."""
     brokers: tuple[str, ...] = ()
     """``host:port`` of more brokers, whether a name server knows them or not."""
+    controllers: tuple[str, ...] = ()
+    """``host:port`` of controllers, beside those that settings of brokers name."""
     between_looks_seconds: float = 3.0
     """What changes is examined twice, with so much time between."""
     stuck_after_ms: int = 60_000
@@ -106,8 +116,11 @@ async def probe_cluster(admin: Admin, options: ProbeOptions) -> ClusterSnapshot:
         _probe_groups(near, groups, options, unseen),
         again(),
     )
+    states, sets = await _probe_controllers(near, seen_brokers, options, unseen)
     return ClusterSnapshot(
         now_ms=now_ms(),
+        controllers=states,
+        sync_state_sets=sets,
         signs=options.signs,
         encrypts=options.tls is not None,
         stuck_after_ms=options.stuck_after_ms,
@@ -150,6 +163,36 @@ async def _probe_brokers(
 
     found, _ = await answers_of([*nodes, *added], one)
     return [each for each in found.values() if each is not None]
+
+
+def _controllers_of(settings: Mapping[str, str]) -> tuple[str, ...]:
+    """The controllers that a broker's settings name; none where it has none."""
+    if settings.get("enableControllerMode") != "true":
+        return ()
+    named = settings.get("controllerAddr", "").split(";")
+    return tuple(each.strip() for each in named if each.strip())
+
+
+async def _probe_controllers(
+    admin: Admin, brokers: Iterable[BrokerFacts], options: ProbeOptions, unseen: dict[str, str]
+) -> tuple[Mapping[str, ControllerState | str], Mapping[str, SyncStateSetInfo]]:
+    named = [a for each in brokers for a in _controllers_of(each.settings or {})]
+    addresses = list(dict.fromkeys([*options.controllers, *named]))[:CONTROLLERS_MAX]
+    if not addresses:
+        return {}, {}
+    asked = _bounded(
+        _tried(admin.controller_states(addresses)), "controllers", PROBE_SECONDS_MAX, unseen
+    )
+    states = await asked
+    if states is None or isinstance(states, KeroloxError):
+        return {each: str(states or "no answer in time") for each in addresses}, {}
+    # Java's controllers tell no names, so those of the brokers are asked for, too.
+    names = sorted({each.node.broker_name for each in brokers if each.node.broker_name})
+    told = [each for each in states.values() if isinstance(each, ControllerState)]
+    if any(each.version for each in told):
+        names = []
+    sets = await _tried(admin.sync_state_sets(addresses, names)) if told else {}
+    return states, {} if isinstance(sets, KeroloxError) else sets
 
 
 async def _probe_groups(

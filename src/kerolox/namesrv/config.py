@@ -35,6 +35,19 @@ UNUSED_KEYS: Mapping[str, str] = {
 }
 """Keys that RocketMQ knows → why they have no effect here."""
 
+CONTROLLER_KEYS = frozenset(
+    """
+    controllerDLegerGroup controllerDLegerPeers controllerDLegerSelfId controllerStorePath
+    controllerSecret controllerAcceptsCopy enableElectUncleanMaster notifyBrokerRoleChanged
+    scanNotActiveBrokerInterval controllerThreadPoolNums controllerRequestThreadPoolQueueCapacity
+    isProcessReadEvent processReadEvent electMasterMaxRetryCount scanInactiveMasterInterval
+    controllerType jraftConfig mappedFileSize useTLS
+    tls.enable tls.client.authServer tls.client.trustCertPath tls.client.checkHostName
+    tls.client.certPath tls.client.keyPath tls.client.keyPassword
+    """.split()
+)
+"""Keys of a controller, which a name server does not have itself."""
+
 _HOME = Path("~/namesrv")
 
 
@@ -43,6 +56,7 @@ class NamesrvConfig(RoleSettings):
     """Settings of one name server; each field is the same-named key of namesrv.conf."""
 
     unused_keys: ClassVar[Mapping[str, str]] = UNUSED_KEYS
+    keys_of_others: ClassVar[frozenset[str]] = CONTROLLER_KEYS
     file_field: ClassVar[str] = "config_store_path"
 
     listen_port: int = field(default=9876, metadata={"min": 0, "max": 65535})
@@ -61,6 +75,8 @@ class NamesrvConfig(RoleSettings):
     cluster_test: bool = field(default=False, metadata=LIVE)
     order_message_enable: bool = field(default=False, metadata=LIVE)
     """Routes carry ORDER_TOPIC_CONFIG."""
+    enable_controller_in_namesrv: bool = False
+    """A controller runs in this process, too; its settings stand in the same file."""
     config_black_list: str = field(
         default="configBlackList;configStorePath;kvConfigPath", metadata={"bytes": 4096}
     )

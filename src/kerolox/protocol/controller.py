@@ -164,6 +164,8 @@ class ControllerStateHeader(GetMetaDataResponseHeader, frozen=True, kw_only=True
     """It began with an empty folder, and has not caught up yet."""
     put_back: LongText | None = None
     """Of the leader: ids, joined by ``;``, of those whose folders are older copies."""
+    behind: LongText | None = None
+    """Of the leader: names, joined by ``;``, of which a broker knows a newer epoch."""
     fault: LongText | None = None
     """Why it takes no part any more."""
     version: Name | None = None

@@ -11,6 +11,7 @@ import pytest
 
 from kerolox.admin import (
     BrokerRuntime,
+    ControllerState,
     DayTotals,
     GroupProgress,
     GroupState,
@@ -18,6 +19,8 @@ from kerolox.admin import (
     PoppedQueue,
     QueueProgress,
     Rates,
+    ReplicaOfSet,
+    SyncStateSetInfo,
 )
 from kerolox.doctor.checks.groups import group_findings
 from kerolox.doctor.diagnosis import CHECKS, checked
@@ -379,3 +382,72 @@ def test_a_fifo_topic_that_is_popped_without_order_is_told(
         fifo_topics=frozenset(topics),
     )
     assert [each.code for each in group_findings(seen, 60_000, {})] == codes_of
+
+
+def controller_of(**members: Any) -> ControllerState:
+    names = {f"n{number}": f"10.0.0.{number}:9878" for number in range(3)}
+    given: dict[str, Any] = {
+        "address": "10.0.0.0:9878",
+        "group": "g",
+        "node_id": "n0",
+        "role": "leader",
+        "leader_id": "n0",
+        "leader_address": "10.0.0.0:9878",
+        "members": names,
+        "version": "1.0",
+    }
+    return ControllerState(**{**given, **members})
+
+
+def set_of(*in_sync: int, master: int | None = 1, brokers: int = 2) -> SyncStateSetInfo:
+    return SyncStateSetInfo(
+        broker_name="b",
+        master_id=master,
+        master_address="",
+        master_epoch=1,
+        sync_state_set_epoch=1,
+        replicas=tuple(
+            ReplicaOfSet(broker_id=each, address="", is_alive=True, is_in_sync=each in in_sync)
+            for each in range(1, brokers + 1)
+        ),
+    )
+
+
+def codes_of(**facts: Any) -> set[str]:
+    seen = ClusterSnapshot(now_ms=0, signs=False, encrypts=False, stuck_after_ms=60_000, **facts)
+    return {each.code for each in checked(seen)}
+
+
+def test_controllers_that_are_well_are_no_finding() -> None:
+    well = {"controllers": {"a": controller_of()}, "sync_state_sets": {"b": set_of(1, 2)}}
+    assert codes_of(**well) == codes_of()
+
+
+@pytest.mark.parametrize(
+    ("members", "code"),
+    [
+        ({"fault": "its disk failed"}, "controller-failed"),
+        ({"learns": True}, "controller-learning"),
+        ({"put_back": ("n1",)}, "controller-put-back"),
+        ({"behind": ("b",)}, "controller-behind"),
+        ({"role": "follower"}, "controller-no-leader"),
+        ({"members": {"n0": "10.0.0.0:9878"}}, "controller-alone"),
+        ({"clock_difference_ms": -6_000}, "clock-off"),
+    ],
+)
+def test_a_controller_that_is_ill_is_a_finding(members: dict[str, Any], code: str) -> None:
+    assert codes_of(controllers={"a": controller_of(**members)}) == {*codes_of(), code}
+
+
+def test_controllers_that_differ_or_are_silent_are_findings() -> None:
+    states = {"a": controller_of(), "b": controller_of(version="2.0"), "c": "no connection"}
+    assert codes_of(controllers=states) == {*codes_of(), "versions-differ", "controller-silent"}
+
+
+def test_a_master_that_nobody_could_follow_is_a_finding() -> None:
+    for info, code in (
+        (set_of(1), "set-of-one"),
+        (set_of(1, brokers=1), "set-of-one"),
+        (set_of(1, 2, master=None), "set-without-master"),
+    ):
+        assert codes_of(sync_state_sets={"b": info}) == {*codes_of(), code}

@@ -36,6 +36,13 @@ EXIT_FINDINGS = 1
     help="A broker to examine although no name server may know it; may be repeated.",
 )
 @click.option(
+    "--controller",
+    "controllers",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="A controller to examine beside those that brokers name; may be repeated.",
+)
+@click.option(
     "--offline", is_flag=True, help="Examine the files of --config alone, and no cluster."
 )
 @seconds_option(
@@ -54,6 +61,7 @@ EXIT_FINDINGS = 1
 def doctor(
     config_files: tuple[Path, ...],
     brokers: tuple[str, ...],
+    controllers: tuple[str, ...],
     offline: bool,
     between_looks_seconds: float,
     stuck_after_seconds: float,
@@ -85,6 +93,7 @@ def doctor(
             tls=context_of(tls),
             signs=credentials is not None,
             brokers=brokers,
+            controllers=controllers,
             between_looks_seconds=between_looks_seconds,
             stuck_after_ms=int(stuck_after_seconds * 1000),
         )

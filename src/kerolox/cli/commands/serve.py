@@ -23,6 +23,7 @@ from kerolox.errors import ConfigError
 
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
+    from kerolox.controller.config import ControllerConfig
     from kerolox.namesrv.config import NamesrvConfig
     from kerolox.role_settings import RoleSettings
 
@@ -280,7 +281,34 @@ def namesrv(options: ServerOptions, port: int | None) -> None:
         **files,
     )
     _use_log_level(config)
-    starting.serve(starting.namesrv(config), options.ready_file)
+    beside = None
+    if config.enable_controller_in_namesrv and options.config_file is not None:
+        beside = _controller_beside(options.config_file, options)
+    starting.serve(starting.namesrv(config, beside), options.ready_file)
+
+
+def _controller_beside(path: Path, options: ServerOptions) -> ControllerConfig:
+    """The settings of a controller in the file of the name server that it runs with. A port of
+    metrics that the file names is the name server's; the next one is the controller's."""
+    from kerolox.config import read_properties, setting_keys
+    from kerolox.controller.config import ControllerConfig
+    from kerolox.namesrv.config import NamesrvConfig
+
+    class Beside(ControllerConfig):
+        keys_of_others = frozenset(
+            setting_keys(NamesrvConfig).keys() | NamesrvConfig.unused_keys.keys()
+        ) - frozenset(setting_keys(ControllerConfig))
+
+    files: dict[str, object] = {}
+    if options.data is not None:
+        files["controller_store_path"] = options.data / "controller"
+    config = Beside.load_for_start(
+        path, listen_host=options.listen_host, log_level=options.log_level, **files
+    )
+    port = config.metrics_prom_exporter_port
+    if port and "metricsPromExporterPort" in read_properties(path):
+        return config.overridden(metrics_prom_exporter_port=port + 1)
+    return config
 
 
 @click.command(cls=Command)

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kerolox.broker.broker import Broker
     from kerolox.broker.config import BrokerConfig
     from kerolox.controller.config import ControllerConfig
+    from kerolox.controller.server import Controller
     from kerolox.namesrv.config import NamesrvConfig
     from kerolox.namesrv.server import NameServer
     from kerolox.role_settings import RoleSettings
@@ -92,16 +93,24 @@ async def up(
 
 
 @asynccontextmanager
-async def namesrv(config: NamesrvConfig) -> AsyncIterator[Started]:
-    """A name server."""
+async def namesrv(
+    config: NamesrvConfig, beside: ControllerConfig | None = None
+) -> AsyncIterator[Started]:
+    """A name server. ``beside``: with a controller (``enableControllerInNamesrv``)."""
     from kerolox.namesrv.server import NameServer
 
     name_server = NameServer(config)
-    async with running(name_server):
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(running(name_server))
         say_all(namesrv_lines(name_server))
         warn_of_strangers(*name_server.listen_addresses)
+        addresses = {"namesrv": near_address(name_server)}
+        roles: tuple[NameServer | Controller, ...] = (name_server,)
+        if beside is not None:
+            roles = (name_server, await stack.enter_async_context(_running_controller(beside)))
+            addresses["controller"] = beside.own_address
         collect_from_now_on()
-        yield Started({"namesrv": near_address(name_server)}, (name_server,))
+        yield Started(addresses, roles)
 
 
 @asynccontextmanager
@@ -120,6 +129,13 @@ async def broker(config: BrokerConfig) -> AsyncIterator[Started]:
 @asynccontextmanager
 async def controller(config: ControllerConfig) -> AsyncIterator[Started]:
     """A controller."""
+    async with _running_controller(config) as server:
+        collect_from_now_on()
+        yield Started({"controller": config.own_address}, (server,))
+
+
+@asynccontextmanager
+async def _running_controller(config: ControllerConfig) -> AsyncIterator[Controller]:
     from kerolox.controller.server import Controller
 
     server = Controller(config)
@@ -128,8 +144,7 @@ async def controller(config: ControllerConfig) -> AsyncIterator[Started]:
         say(f"             stores in {config.controller_store_path}")
         say_all(_settings_lines(config))
         warn_of_strangers(*server.listen_addresses)
-        collect_from_now_on()
-        yield Started({"controller": config.own_address}, (server,))
+        yield server
 
 
 def collect_from_now_on() -> None:
