@@ -184,6 +184,13 @@ def test_one_that_is_killed_comes_back_and_the_others_go_on(several: Server) -> 
             assert len(set(found)) == len(found) >= MESSAGES // len(queues) // 2
 
 
+def test_a_reload_reaches_all_and_log_lines_say_whose_they_are(several: Server) -> None:
+    several.process.send_signal(signal.SIGHUP)
+    lines = [f" INFO [{name}] kerolox.cli.process.running: SIGHUP: " for name in NAMES]
+    lines.append(" INFO kerolox.cli.process.running: SIGHUP: ")
+    wait_until(lambda: all(line in several.log.read_text() for line in lines))
+
+
 def test_ctrl_c_stops_all_and_leaves_the_stores_closed(several: Server) -> None:
     """The last test of the module."""
     processes = [pid(address) for address in several.addresses.values()]
