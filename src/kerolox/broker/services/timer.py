@@ -458,6 +458,7 @@ class TimerService:
             if checkpoint is None:
                 return
             is_all = is_last and self._preparing == self._state(opened.timer)
+            is_all = is_all and not opened.timer.has_doubts
             checkpoint = checkpoint._replace(is_open=not is_all)
             metrics = opened.timer.metrics(self._base.now_ms())
             try:

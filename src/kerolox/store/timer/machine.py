@@ -221,7 +221,7 @@ class Timer:
         self._done = (checkpoint.queue_offset, done_ms)
         self._is_reading = False
         self._opened: dict[int, OpenSlot] = {}
-        self._doubt_ms = self._doubt_end = 0
+        self._doubt_ms = self._doubt_end = self._doubted_ms = 0
         self._passed = [_Passed(*each) for each in passed]
         # What another run has put into the wheel may be to be rolled.
         self._rolls_ms = min(self.latest_ms, read_ms + settings.window * settings.precision_ms)
@@ -303,14 +303,21 @@ class Timer:
         self.is_active = is_active
         self._opened.clear()
         if is_active:
-            self.doubt(commit_end=commit_end)
+            self.doubt(commit_end=commit_end, now_ms=self._now_ms)
 
-    def doubt(self, *, until_ms: int = 0, commit_end: int = 0) -> None:
+    def doubt(self, *, until_ms: int = 0, commit_end: int = 0, now_ms: int = 0) -> None:
         """Another run, or another broker, may have delivered messages after its last check point:
         those that are due before a moment, and those whose records lie before an end of the commit
-        log. The index says of each whether it did."""
+        log. The index says of each whether it did. ``now_ms``: none was delivered later."""
         self._doubt_ms = max(self._doubt_ms, until_ms)
         self._doubt_end = max(self._doubt_end, commit_end)
+        self._doubted_ms = max(self._doubted_ms, now_ms)
+
+    @property
+    def has_doubts(self) -> bool:
+        """What another run may have delivered is not all read: the next run has to doubt it, too,
+        even if this one stops well."""
+        return self.read_ms < self._doubted_ms
 
     def _is_doubtful(self, due_ms: int, offset: int) -> bool:
         return due_ms < self._doubt_ms or offset < self._doubt_end

@@ -99,7 +99,7 @@ def recover(
     amid_ms = max([read_ms, *(until_ms for until_ms, _ in passed)])
     timer.doubt(until_ms=amid_ms + settings.precision_ms)
     if not found.is_clean or end < checkpoint.log_end:
-        timer.doubt(commit_end=found.commit_end)
+        timer.doubt(commit_end=found.commit_end, now_ms=now_ms)
     timer.move(now_ms)
     why = _why(found, checkpoint, end, lost)
     if units.has_shorter_steps:

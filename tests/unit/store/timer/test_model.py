@@ -116,7 +116,7 @@ class Run:
         self.disk.stop(self.timer)
         self.disk.now_ms += stop_ms
         self.disk.crash_in = -1
-        self.timer = self.disk.start(is_clean=True).timer
+        self.timer = self.disk.start(is_clean=not self.timer.has_doubts).timer
 
     def kill(self, writes: int) -> None:
         self.disk.crash_in = writes
@@ -252,6 +252,16 @@ def test_what_no_check_point_knows_comes_after_a_jump_ahead() -> None:
 
 def test_a_kill_between_a_jump_back_and_its_check_point_loses_nothing() -> None:
     run([("send", 3_000), ("flush",), ("kill", 1), ("jump", -6_001)])  # type: ignore[list-item]
+
+
+def test_a_stop_soon_after_a_power_failure_leaves_what_it_has_not_read_in_doubt() -> None:
+    run(
+        [
+            *(("send", 3_000), ("tick", 0)),
+            *(("flush",), ("mix", 0, 3_000), ("sync",)),  # type: ignore[list-item]
+            *(("cut_power", 0, 0), ("stop", 0)),  # type: ignore[list-item]
+        ]
+    )
 
 
 def test_a_copy_stored_at_once_is_not_taken_for_done_where_the_power_failed_since() -> None:
