@@ -172,7 +172,7 @@ class ReplicasManager:
         self._address = ""
         """Of this broker."""
         self._next_controller = 0
-        self._is_registered = self._wants_election = False
+        self._is_registered = self._wants_election = self._asks_again = False
         self._refused_ms = -1
         """When a set was refused last; -1: what that means is known."""
         self._under_way: set[tuple[Kind, str]] = set()
@@ -346,11 +346,14 @@ class ReplicasManager:
                 return [KeepAsked(found.next_broker_id, f"{self._address};{now_ms}")]
             case Kind.APPLY_ID if is_done and self.identity is not None:
                 return [KeepGot(self.identity)]
-            case Kind.APPLY_ID if answer.code == ResponseCode.CONTROLLER_BROKER_ID_INVALID:
+            case Kind.APPLY_ID if (
+                answer.code == ResponseCode.CONTROLLER_BROKER_ID_INVALID and not self._asks_again
+            ):
                 self.identity = None
                 return [ForgetAsked()]
             case Kind.REGISTER if is_done:
-                self._is_registered, self._due[Kind.HEARTBEAT] = True, 0
+                self._is_registered, self._asks_again = True, False
+                self._due[Kind.HEARTBEAT] = 0
                 return self._named(ask, MasterHeader.decode(fields), _set_of(answer))
             case Kind.ELECT if is_done or answer.code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST:
                 header = MasterHeader.decode(fields)
@@ -364,6 +367,14 @@ class ReplicasManager:
                 return self._named(ask, MasterHeader.decode(fields), _set_of(answer))
             case Kind.ALTER_SET:
                 return self._altered(answer, now_ms, is_done=is_done)
+            case Kind.REGISTER if (
+                answer.code == ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+            ):
+                # Controllers that lost all, or were told to forget this broker. It asks for its own
+                # id alone: another one may be that of a broker which does not know of it yet.
+                self._refused(ask, answer)
+                self._asks_again = True
+                return [KeepAsked(self.broker_id, f"{self._address};{now_ms}")]
             case _:
                 self._refused(ask, answer)
         return []

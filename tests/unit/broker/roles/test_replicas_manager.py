@@ -322,11 +322,31 @@ def test_a_slave_without_its_master_asks_often() -> None:
     assert cut_off >= 4
 
 
-def test_a_broker_that_the_controller_forgot_registers_again() -> None:
+def test_a_broker_that_the_controllers_forgot_asks_for_its_id_again() -> None:
     controllers = Controllers()
     one, now = master_of(controllers)
     controllers.replicas.broker_sets.clear()
+    one.steps.clear()
     one.manager.notified()
-    one.turn(now + 1)
-    one.turn(now + RETRY_MS + 1)
-    assert one.kinds[-1] is Kind.REGISTER
+    now = one.until(KeepGot, now + 1)
+    assert [type(each) for each in one.steps] == [KeepAsked, KeepGot]
+    assert one.manager.broker_id == 1
+    assert 1 in controllers.replicas.broker_sets["b"].brokers
+
+
+def test_of_two_forgotten_brokers_each_gets_the_id_that_it_had() -> None:
+    controllers = Controllers()
+    one, now = master_of(controllers)
+    other = One(controllers)
+    now = other.until(Follow, now)
+    controllers.replicas.broker_sets.clear()
+    for each in (one, other):
+        each.steps.clear()
+        each.manager.notified()
+    # The second one asks first, and waits: the first id may be of a broker that has not asked yet.
+    for later in range(now + 1, now + 2_000, 50):
+        other.turn(later)
+    assert not any(isinstance(each, KeepGot | ForgetAsked) for each in other.steps)
+    now = one.until(KeepGot, now + 2_000)
+    other.until(KeepGot, now)
+    assert (one.manager.broker_id, other.manager.broker_id) == (1, 2)
