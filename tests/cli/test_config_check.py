@@ -46,6 +46,13 @@ def test_each_mistake_of_a_broker_conf_has_its_line(tmp_path: Path) -> None:
     assert all(each["advice"] for each in found)
 
 
+def test_windows_of_keys_that_a_transient_pool_forbids_are_told(tmp_path: Path) -> None:
+    text = "transientStorePoolEnable=true\ndedupMaxKeys=5\nnamesrvAddr=10.0.0.1:9876\n"
+    found = checked(tmp_path / "broker.conf", text)
+    assert code_of(found, "line 2: dedupMaxKeys") == ["settings-contradict"]
+    assert checked(tmp_path / "b.conf", text.replace("true", "false")) == []
+
+
 def test_a_namesrv_conf_is_checked_by_its_own_keys(tmp_path: Path) -> None:
     found = checked(tmp_path / "namesrv.conf", "listenPort=99999\nbrokerName=a\nclusterTest=true\n")
     assert code_of(found, "line 1: listenPort") == ["setting-wrong"]

@@ -279,7 +279,8 @@ class BrokerConfig(TimerKeys):
     """The asynchronous flush sleeps its interval through; false: a put wakes it."""
     transient_store_pool_enable: bool = False
     """Records go to memory of the broker's own first, and to the files when they are committed;
-    with ASYNC_FLUSH and not on a slave."""
+    with ASYNC_FLUSH and not on a slave. Then no topic has a window of keys
+    (``dedup.window.ms``)."""
     transient_store_pool_size: int = field(default=5, metadata={"min": 2})
     """Buffers, each as large as a file of the log. Sends are refused while none is free."""
     fast_fail_if_no_buffer_in_store_pool: bool = False

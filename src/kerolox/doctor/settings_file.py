@@ -120,12 +120,21 @@ def _contradictions(lines: Lines, values: Mapping[str, str]) -> Iterator[Finding
     def is_true(key: str) -> bool:
         return values.get(key, "").strip() == "true"
 
-    if is_true("transientStorePoolEnable") and values.get("flushDiskType", "") == "SYNC_FLUSH":
+    is_synchronous = values.get("flushDiskType", "").strip() == "SYNC_FLUSH"
+    if is_true("transientStorePoolEnable") and is_synchronous:
         yield Finding(
             "settings-contradict",
             lines.of("transientStorePoolEnable"),
             "the pool is not used with flushDiskType=SYNC_FLUSH",
             "take one of both out",
+        )
+    if is_true("transientStorePoolEnable") and not is_synchronous and "dedupMaxKeys" in values:
+        yield Finding(
+            "settings-contradict",
+            lines.of("dedupMaxKeys"),
+            "with transientStorePoolEnable=true no topic has a window of keys: what comes again is"
+            " stored again, though the topic has dedup.window.ms",
+            "take transientStorePoolEnable out",
         )
     if is_true("enableCalcFilterBitMap") and not is_true("enableConsumeQueueExt"):
         yield Finding(
