@@ -165,6 +165,37 @@ async def test_without_its_controller_a_master_takes_no_messages_and_gives_them(
         assert await bodies(one) == [b"before 0", b"after 0"]
 
 
+async def test_a_slave_that_is_gone_leaves_the_set_and_sends_go_on(tmp_path: Path) -> None:
+    async with site(tmp_path) as it:
+        one, other = await it.pair()
+        await other.stop()
+        await send(one, 3, b"alone ")
+        assert it.in_sync() == {1}
+        await other.start()
+        await until(lambda: it.in_sync() == {1, 2})
+        await send(one, 1, b"together ")
+        assert other.parts.store.max_physical_offset == one.parts.store.max_physical_offset
+
+
+async def test_after_all_were_stopped_only_one_of_the_set_becomes_the_master(
+    tmp_path: Path,
+) -> None:
+    async with site(tmp_path) as it:
+        one, other = await it.pair()
+        await one.stop()
+        await until(lambda: takes_messages(other))
+        await send(other, 1, b"alone ")
+        await other.stop()
+        await one.start()
+        await until(lambda: one.parts.controlled is not None and one.parts.controlled.broker_id)
+        assert it.in_sync() == {2}
+        await other.start()
+        await until(lambda: takes_messages(other))
+        assert not takes_messages(one)
+        await until(lambda: it.in_sync() == {1, 2})
+        assert await bodies(other) == [b"alone 0"]
+
+
 async def test_a_forged_notice_changes_nothing(tmp_path: Path) -> None:
     async with site(tmp_path) as it:
         one = await it.start()
