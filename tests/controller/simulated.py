@@ -15,7 +15,7 @@ import heapq
 import itertools
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -79,7 +79,8 @@ class Node:
         self.writing: Ready | None = None
         self.life = 0
         """Counts starts: what was under way before one is gone."""
-        self.state: list[int] = []
+        self.state: Any = None
+        """Of the state machine."""
         self.waiting: dict[int, Callable[[], None]] = {}
         """Value → called when it is applied."""
         self.speed = 1.0
@@ -90,6 +91,8 @@ class Node:
 
 class World:
     """A run of one seed; ``raft_type`` may have a deliberate bug."""
+
+    append_bytes_max = 64
 
     def __init__(
         self, seed: int, *, size: int = 3, raft_type: type[Raft] = Raft, until: int = END
@@ -118,7 +121,7 @@ class World:
         self._at(HEAL, self._heal)
 
     # -- running ------------------------------------------------------------------------------
-    def run(self) -> World:
+    def run(self) -> Self:
         """To the end; InvariantError: something does not hold, at rest or before."""
         while self._events:
             self.now, _, act = heapq.heappop(self._events)
@@ -126,7 +129,6 @@ class World:
                 break
             act()
         self._check_rest()
-        self.history.check()
         return self
 
     def _at(self, after: float, act: Callable[[], None]) -> None:
@@ -141,9 +143,9 @@ class World:
             snapshot=disk.snapshot,
             entries=disk.entries,
             random=Random(self.random.random()),
-            timing=Timing(append_bytes_max=64),
+            timing=Timing(append_bytes_max=self.append_bytes_max),
         )
-        node.state = msgspec.json.decode(disk.snapshot.data or b"[]", type=list[int])
+        node.state = self._decoded(disk.snapshot.data)
         node.writing, node.waiting = None, {}
 
     def _crash(self, node: Node) -> None:
@@ -221,7 +223,7 @@ class World:
         for message in ready.messages:
             self._send(message)
         if ready.snapshot is not None:
-            node.state = msgspec.json.decode(ready.snapshot.data or b"[]", type=list[int])
+            node.state = self._decoded(ready.snapshot.data)
         for entry in ready.committed:
             self._apply(node, entry)
         for read in ready.reads:
@@ -229,7 +231,7 @@ class World:
             read()
         node.raft.advance(ready)
         if node.raft.log.applied - node.raft.log.snapshot.index >= COMPACT_AFTER:
-            snapshot = node.raft.make_snapshot(msgspec.json.encode(node.state))
+            snapshot = node.raft.make_snapshot(self._encoded(node.state))
             node.disk.put_snapshot(snapshot, is_own=True)
             node.raft.compact(snapshot)
         self._work(node)
@@ -253,6 +255,16 @@ class World:
         known = self.committed.setdefault(entry.index, (entry.term, entry.data))
         if known != (entry.term, entry.data):
             raise InvariantError(f"{node.node_id} applies another entry {entry.index}")
+        self._apply_entry(node, entry)
+
+    # -- the state machine, of which there is another one ---------------------------------------
+    def _decoded(self, data: bytes) -> Any:
+        return msgspec.json.decode(data or b"[]", type=list[int])
+
+    def _encoded(self, state: Any) -> bytes:
+        return msgspec.json.encode(state)
+
+    def _apply_entry(self, node: Node, entry: Entry) -> None:
         if entry.type is EntryType.NORMAL and entry.data:
             value = int(entry.data)
             node.state.append(value)
@@ -395,15 +407,19 @@ class World:
         leaders = [n for n in self.nodes.values() if n.raft and n.raft.role is Role.LEADER]
         if len(leaders) != 1:
             raise InvariantError(f"{len(leaders)} leaders at rest")
-        raft = leaders[0].raft
-        assert raft is not None
-        behind = [each for each in raft.configuration if len(self.nodes[each].state) == 0]
+        self._check_clients(leaders[0])
+
+    def _check_clients(self, leader: Node) -> None:
+        assert leader.raft is not None
+        members = leader.raft.configuration
+        behind = [each for each in members if len(self.nodes[each].state) == 0]
         if self.history.completed_after(HEAL + 2_000) == 0:
             raise InvariantError("nothing is committed after all was healed")
         if self.committed and behind:
             raise InvariantError(f"{behind} have nothing at rest")
         last = self.history.invoke(self.now + 1, None)
-        self.history.complete(last, self.now + 1, leaders[0].state)
+        self.history.complete(last, self.now + 1, leader.state)
+        self.history.check()
 
 
 def _down(log: RaftLog, first: int, last: int) -> tuple[Entry, ...]:

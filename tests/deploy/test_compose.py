@@ -16,10 +16,18 @@ from kerolox import Message
 from kerolox.admin.sync import Admin
 from kerolox.client import ClientSettings
 from kerolox.client.sync import Producer, PullConsumer
+from kerolox.controller.config import ControllerConfig
 from kerolox.doctor import Severity, check_file
 from kerolox.doctor.checks.brokers import FILES_WANTED
 from kerolox.errors import ClientError
-from tests.deploy.composed import COMPOSE, DEPLOY, Composed, read_compose, wait_for_route
+from tests.deploy.composed import (
+    COMPOSE,
+    DEPLOY,
+    Composed,
+    interpolated,
+    read_compose,
+    wait_for_route,
+)
 from tests.support.eventually import wait_until
 from tests.support.servers.command import kerolox
 
@@ -83,6 +91,29 @@ def test_no_service_of_ours_has_more_rights_than_it_needs() -> None:
         assert "privileged" not in service
     for service in read_compose()["services"].values():
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
+
+
+def test_controllers_beside_the_cluster_agree_on_who_they_are() -> None:
+    path = COMPOSE.parent / "controllers.yaml"
+    read = yaml.safe_load(interpolated(path.read_text(), {}))
+    assert set(compose_spec.PyCompose.from_yaml(yaml.safe_dump(read)).service_names()) == {
+        f"controller-{number}" for number in range(3)
+    }
+    for name, service in read["services"].items():
+        command = service["command"]
+        self_id = command[command.index("--self-id") + 1]
+        config = ControllerConfig.load(
+            COMPOSE.parent / "controller.conf", controller_d_leger_self_id=self_id
+        )
+        assert config.own_address == f"{name}:9878"
+        assert len(config.members) == 3
+        assert service["cap_drop"] == ["ALL"]
+        assert service["image"] == read_compose()["services"]["namesrv-a"]["image"]
+        [port] = service["ports"]
+        assert port.startswith("127.0.0.1:")
+        for mount in service["volumes"]:
+            source = mount.split(":")[0]
+            assert source in read["volumes"] or (COMPOSE.parent / source).exists()
 
 
 @pytest.mark.parametrize("name", BROKERS)

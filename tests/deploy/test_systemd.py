@@ -16,6 +16,7 @@ import pytest
 from kerolox.cli.process.loop import STOP_SECONDS_MAX
 from tests.deploy.composed import DEPLOY
 from tests.support.servers.command import Server, kerolox
+from tests.support.servers.up import free_port
 
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 PROGRAM = "/opt/kerolox/bin/kerolox"
@@ -55,6 +56,7 @@ def test_there_is_a_unit_for_each_server() -> None:
     assert [unit.stem for unit in UNITS] == [
         "kerolox-broker@",
         "kerolox-console",
+        "kerolox-controller",
         "kerolox-namesrv",
         "kerolox-up@",
     ]
@@ -92,6 +94,8 @@ def test_the_command_of_the_unit_runs_and_tells_systemd(unit: Path, tmp_path: Pa
     state = tmp_path / options["StateDirectory"].replace("%i", instance)
     state.mkdir()
     (tmp_path / "namesrv.conf").write_text("listenPort=0\n")
+    peers = f"controllerDLegerPeers=n0-127.0.0.1:{free_port()}\n"
+    (tmp_path / "controller.conf").write_text(peers)
     for name in ("a.conf", "brokers.conf"):
         (tmp_path / name).write_text("brokerName=a\nlistenPort=0\n")
     users = ("--users", tmp_path / "users.json")

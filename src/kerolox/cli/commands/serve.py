@@ -363,8 +363,13 @@ def broker(
 
 
 @click.command(cls=Command)
+@click.option(
+    "--self-id",
+    metavar="ID",
+    help="Which of controllerDLegerPeers this is (controllerDLegerSelfId).",
+)
 @_server_options
-def controller(options: ServerOptions) -> None:
+def controller(options: ServerOptions, self_id: str | None) -> None:
     """Run a controller, which decides who is the master of each broker name.
 
     One, three or five of them agree with each other. controllerDLegerPeers and
@@ -380,7 +385,11 @@ def controller(options: ServerOptions) -> None:
     if options.config_file is not None:
         files["config_store_path"] = options.config_file
     config = ControllerConfig.load_for_start(
-        options.config_file, listen_host=options.listen_host, log_level=options.log_level, **files
+        options.config_file,
+        listen_host=options.listen_host,
+        log_level=options.log_level,
+        controller_d_leger_self_id=self_id,
+        **files,
     )
     _use_log_level(config)
     starting.serve(starting.controller(config), options.ready_file)
