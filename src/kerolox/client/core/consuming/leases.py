@@ -38,6 +38,7 @@ class Lease:
 
     __slots__ = (
         "_counts",
+        "_receipt_start",
         "bounds",
         "broker_name",
         "kind",
@@ -75,6 +76,8 @@ class Lease:
         self.start_offset = start_offset
         self.times = times
         self._counts = counts
+        self._receipt_start = ""
+        """Of the text of each receipt, before the offset; empty: none was made yet."""
         self.out: dict[int, MessageExt] = {}
         """The messages that are out, by offset."""
         self.bounds: tuple[str, str] | None = None
@@ -86,7 +89,9 @@ class Lease:
         properties = message_codec().decode_properties(kept, head_size(kept))
         offset = head_part(kept, "queue_offset")
         assert isinstance(offset, int)
-        properties[PropertyKey.POP_RECEIPT] = self.receipt(offset).text
+        if not self._receipt_start:
+            self._receipt_start = self.receipt(0).text.removesuffix("0")
+        properties[PropertyKey.POP_RECEIPT] = f"{self._receipt_start}{offset}"
         return properties
 
     def part(self, kept: bytes, name: str) -> object:
