@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING
 
 from kerolox.admin.admin import Admin
@@ -51,7 +51,9 @@ class Operator:
         """Nothing is asked yet."""
         self._run = run
         self._widened: Counter[str] = Counter()
-        """Of each topic: how many changes that may give it queues began and ended."""
+        """Of each topic: how many changes that may give it queues began."""
+        self._widening: Counter[str] = Counter()
+        """How many of them have not ended."""
         self._taken: set[str] = set()
         """Topics whose read queues were taken away, and not given back yet."""
         self._cluster = run.cluster
@@ -105,21 +107,29 @@ class Operator:
         now = self._cluster.loop.time
         self._deleted(topic, now())
         # A broker that has the topic no more takes what waits for any queue of it.
-        self._widened[topic] += 1
-        await self._run_command(lambda admin: admin.delete_topic(topic))
-        # Commands run one after the other, and another one may make it again.
-        self._history.gone_topics.add(topic)
-        self._widened[topic] += 1
-        self._deleted(topic, now())
-        if again:
-            queues = self._run.scenario.topics[topic]
-            attributes = ONCE if self._run.scenario.stores_once else None
-            await self._run_command(
-                lambda admin: admin.create_topic(topic, queues=queues, attributes=attributes)
-            )
-            self._history.gone_topics.discard(topic)
-            self._widened[topic] += 1
+        with self._widens(topic):
+            await self._run_command(lambda admin: admin.delete_topic(topic))
+            # Commands run one after the other, and another one may make it again.
+            self._history.gone_topics.add(topic)
             self._deleted(topic, now())
+            if again:
+                queues = self._run.scenario.topics[topic]
+                attributes = ONCE if self._run.scenario.stores_once else None
+                await self._run_command(
+                    lambda admin: admin.create_topic(topic, queues=queues, attributes=attributes)
+                )
+                self._history.gone_topics.discard(topic)
+                self._deleted(topic, now())
+
+    @contextlib.contextmanager
+    def _widens(self, topic: str) -> Iterator[None]:
+        """What runs in it may give a topic queues, at any time until it ends."""
+        self._widened[topic] += 1
+        self._widening[topic] += 1
+        try:
+            yield
+        finally:
+            self._widening[topic] -= 1
 
     def _deleted(self, topic: str, at: float) -> None:
         """A topic is gone, with the retries of groups that pop from it."""
@@ -130,11 +140,10 @@ class Operator:
         """Give a topic so many write queues; those that it had are read all the same."""
         known = self._run.scenario.topics
         known[topic] = max(known[topic], queues)
-        self._widened[topic] += 1
-        changed = await self._run_command(
-            lambda admin: admin.update_topic(topic, queues=queues), tries=LOST_TRIES_MAX
-        )
-        self._widened[topic] += 1
+        with self._widens(topic):
+            changed = await self._run_command(
+                lambda admin: admin.update_topic(topic, queues=queues), tries=LOST_TRIES_MAX
+            )
         if changed is not None:
             self._history.gone_topics.discard(topic)
             if queues >= known[topic] and self._masters() <= _brokers_of(changed):
@@ -148,11 +157,14 @@ class Operator:
             lambda admin: admin.update_topic(topic, queues=queues, shrink_read_queues=True),
             tries=LOST_TRIES_MAX,
         )
+        # An earlier command may have given queues back while this one waited for its turn.
+        self._taken.add(topic)
         narrowed = _brokers_of(changed)
         begins, widened = self._log_ends(), self._widened[topic]
+        is_widening = self._widening[topic] > 0
         await asyncio.sleep(seconds)
         # Another change, or the topic deleted or made again, may have given it queues meanwhile.
-        if self._widened[topic] == widened:
+        if self._widened[topic] == widened and not is_widening:
             self._history.narrowed.extend(
                 Narrowed(name, topic, queues, begins[name], end)
                 for name, end in self._log_ends().items()
