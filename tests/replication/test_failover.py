@@ -55,7 +55,7 @@ SETTINGS = {
 BIG_BYTES, BIG_COUNT = 3 << 20, 6
 """Of messages that do not fit into the sockets between two brokers."""
 ROUTE_MS = 200
-"""How often clients ask name servers who the master is (``pollNameServerInterval``)."""
+"""How often clients ask who the master is where the old one keeps its connections."""
 SEND_MS = 500
 """How long a client waits for an answer before it tries again."""
 SECONDS_MAX = 3.0
@@ -171,11 +171,11 @@ async def site(folder: Path, **settings: object) -> AsyncIterator[Site]:
 class Load:
     """Sends one message after the other, again until it is acknowledged, and receives all."""
 
-    def __init__(self, namesrv: str) -> None:
-        often = ProducerSettings(route_poll_interval_ms=ROUTE_MS, send_timeout_ms=SEND_MS)
+    def __init__(self, namesrv: str, *, route_ms: int = 30_000) -> None:
+        often = ProducerSettings(route_poll_interval_ms=route_ms, send_timeout_ms=SEND_MS)
         self.producer = Producer("failing-over", namesrv, settings=often)
         first = PushConsumerSettings(
-            consume_from_where="CONSUME_FROM_FIRST_OFFSET", route_poll_interval_ms=ROUTE_MS
+            consume_from_where="CONSUME_FROM_FIRST_OFFSET", route_poll_interval_ms=route_ms
         )
         self.consumer = PushConsumer("failing-over", namesrv, settings=first)
         self.consumer.subscribe(TOPIC, "*", self._receive)
@@ -294,7 +294,7 @@ async def test_a_master_that_stands_still_is_replaced_and_comes_back_as_a_slave(
     seconds: list[float] = []
     async with site(tmp_path, controllerHeartBeatTimeoutMills=1_000) as it:
         await it.both_start()
-        load = Load(it.namesrv)
+        load = Load(it.namesrv, route_ms=ROUTE_MS)
         async with load.running():
             for number in range(4):
                 master, other = number % 2, 1 - number % 2

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from kerolox.client import Producer, ProducerSettings
 from kerolox.client.aio.network import cluster as cluster_module
-from kerolox.errors import TopicRouteNotFoundError
+from kerolox.client.aio.network import instance as instance_module
+from kerolox.errors import KeroloxError, TopicRouteNotFoundError
 from kerolox.message import Message, MessageQueue
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
@@ -162,3 +165,25 @@ async def test_a_consumer_greets_a_gone_broker_again_only_when_it_is_there() -> 
             await until(lambda: len(goes.seen[BEAT]) > seen, what="its connection is open")
             await goes.server.stop()
             await until(lambda: cluster.broker_addresses(["T"], masters_only=False) == [])
+
+
+async def test_a_producer_finds_the_next_master_soon_after_its_own_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Routes are polled each 30 s otherwise."""
+    monkeypatch.setattr(instance_module, "LOST_POLLS_MS", (10, 20, 40))
+    async with FakeBroker() as names, FakeBroker() as elected:
+        former = await FakeBroker().__aenter__()
+        names.routes["T"] = route_body({"a": former.address}, queues=1)
+        async with Producer("p", names.address) as producer:
+            await producer.send(Message("T", b"x"))
+            names.routes["T"] = route_body({"a": elected.address}, queues=1)
+            await former.__aexit__()
+            await until(lambda: producer_reaches(producer, elected))
+            assert elected.seen[RequestCode.SEND_MESSAGE_V2]
+
+
+async def producer_reaches(producer: Producer, broker: FakeBroker) -> bool:
+    with contextlib.suppress(KeroloxError):
+        await producer.send(Message("T", b"y"))
+    return bool(broker.seen[RequestCode.SEND_MESSAGE_V2])

@@ -4,7 +4,8 @@ Each instance has its own ``Cluster`` with its own connections. It asks name ser
 random start, and stays with one as long as it answers. Routes are fetched when they are first
 needed and again every ``route_poll_interval_ms``; callers that need the same route at the same time
 share one request. Broker addresses are those of the routes, so an offline broker vanishes with the
-next poll. A route stays when a name server has none, since a restarted one has none for a while.
+next poll, which comes soon when the connection to a master closes. A route stays when a name server
+has none, since a restarted one has none for a while.
 The topic is gone after ``GONE_POLLS`` polls without one, when no name server and no broker that is
 there has it (:meth:`Cluster.is_gone`). Heartbeats and unregister requests go to the brokers of the
 topics in use at once, each bounded by the API time limit.
@@ -70,6 +71,7 @@ class Cluster(Access):
         serialize_type: SerializeType = SerializeType.JSON,
         on_route: RouteListener | None = None,
         on_failure: FailureCallback | None = None,
+        on_disconnect: Callable[[str], None] | None = None,
     ) -> None:
         """Nothing is connected yet.
 
@@ -85,10 +87,12 @@ class Cluster(Access):
             serialize_type: of the headers of requests.
             on_route: told of each route that a name server gives.
             on_failure: told of what fails in the background.
+            on_disconnect: told of the address when a connection closed.
         """
         super().__init__(
             RemotingClient(
                 on_request=on_request,
+                on_disconnect=on_disconnect,
                 rpc_hook=rpc_hook,
                 credentials=credentials,
                 tls=tls,
@@ -238,6 +242,14 @@ class Cluster(Access):
     def master_address(self, broker_name: str) -> str | None:
         """The address of a broker's master, if a route has one."""
         return self._addresses.get(broker_name, {}).get(MASTER_ID)
+
+    def mastered_at(self, address: str) -> list[str]:
+        """The topics of the brokers whose master is at an address."""
+        return [
+            topic
+            for topic, route in self.routes.items()
+            if any(self.master_address(each.broker_name) == address for each in route.brokers)
+        ]
 
     def read_address(self, broker_name: str, broker_id: int = MASTER_ID) -> str | None:
         """The address of a broker's node for reading: the wanted one, else any."""

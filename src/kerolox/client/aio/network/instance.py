@@ -9,8 +9,10 @@ holds it.
 from __future__ import annotations
 
 import asyncio
+import random
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox import owners
@@ -20,7 +22,7 @@ from kerolox.client.aio.network.cluster import Cluster, RouteListener
 from kerolox.client.aio.network.filter_classes import upload_filter_classes
 from kerolox.client.core.addressees import addressees
 from kerolox.client.core.heartbeat import ConsumerFacts, heartbeat_body
-from kerolox.errors import ClientError
+from kerolox.errors import ClientError, KeroloxError
 from kerolox.protocol.codes import RequestCode
 from kerolox.remoting.client import RequestHandler
 
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
 
 UNREGISTER_SECONDS_MAX = 1.0
 """How long a client that closes waits for the brokers to take note."""
+
+LOST_POLLS_MS = (300, 1_000, 2_500)
+"""When after the connection to a master closed its topics are looked up: a controller may have
+elected another one. All clients lose theirs together, so each waits up to twice as long."""
 
 HEARTBEAT_FIRST_MS = 1_000
 """When after its start brokers hear of a member that does not send them heartbeats itself."""
@@ -90,6 +96,8 @@ class ClientInstance:
         """Those that brokers hear of."""
         self._background = self._new_background()
         self._finding: asyncio.Task[None] | None = None
+        self._lost: set[str] = set()
+        """Addresses of masters whose successors are searched for."""
 
     # -- open and close ---------------------------------------------------------------------------
     @property
@@ -128,6 +136,7 @@ class ClientInstance:
             serialize_type=settings.header_encoding,
             on_route=self._learned,
             on_failure=settings.on_failure,
+            on_disconnect=self._disconnected,
         )
         every = self._background.every
         every(settings.route_poll_interval_ms, self.poll, "route poll")
@@ -251,6 +260,29 @@ class ClientInstance:
                 route = await cluster.refresh(topic)
                 if route is None and topics is None and await cluster.is_gone(topic):
                     self._forget(cluster, topic)
+
+    def _disconnected(self, address: str) -> None:
+        """A connection closed. Where a master was, another broker may have its place soon."""
+        cluster = self._cluster
+        if cluster is None or address in self._lost or not cluster.mastered_at(address):
+            return
+        self._lost.add(address)
+        self._background.start(self._find_successor(cluster, address))
+
+    async def _find_successor(self, cluster: Cluster, address: str) -> None:
+        before_ms = 0
+        share = 1 + random.random()
+        try:
+            for at_ms in LOST_POLLS_MS:
+                await asyncio.sleep((at_ms - before_ms) * share / 1000)
+                before_ms = at_ms
+                topics = cluster.mastered_at(address)
+                if not topics:
+                    return
+                with suppress(KeroloxError):
+                    await self.poll(topics)
+        finally:
+            self._lost.discard(address)
 
     def _forget(self, cluster: Cluster, topic: str) -> None:
         if any(member.holds(topic) for member in self._members):
