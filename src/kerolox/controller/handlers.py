@@ -78,8 +78,8 @@ _ELECTION_RESULTS: dict[int, str] = {
     ResponseCode.CONTROLLER_MASTER_STILL_EXIST: "keep_current_master",
 }
 
-BEHIND_NAMES_MAX = 10
-"""Names that one answer has."""
+BEHIND_NAMES_MAX, BEHIND_MS = 10, 1_000
+"""Names of sets with newer epochs that one answer has, and how old these may be."""
 
 COMPLAIN_MS = 1_000
 """Between two lines of the log about messages of Raft that are refused."""
@@ -129,6 +129,8 @@ class ControllerHandlers:
         self.refused_messages = 0
         """Messages of Raft that were not believed."""
         self._complained_ms = -COMPLAIN_MS
+        self._behind_ms = -BEHIND_MS
+        self._behind_names: list[str] = []
 
     @property
     def config(self) -> ControllerConfig:
@@ -203,11 +205,22 @@ class ControllerHandlers:
         return known if known > broker_set.master_epoch else 0
 
     def _behind(self) -> list[str]:
-        """The first names of which a broker knows a newer epoch."""
+        """The first names of which a broker knows a newer epoch. All brokers are examined, so it
+        is found out anew once in ``BEHIND_MS`` at most, however often somebody asks."""
         if not self.group.is_leader:
             return []
-        told = {i[:2]: i.broker_name for i, info in self.live.table.items() if info.epoch > 0}
-        return [name for name in told.values() if self.newer_epoch(name)][:BEHIND_NAMES_MAX]
+        now = self._clock_ms()
+        if now - self._behind_ms >= BEHIND_MS:
+            self._behind_ms, sets = now, self.replicas.broker_sets
+            told = self.live.newest_epochs(now)
+            self._behind_names = [
+                name
+                for (cluster, name), epoch in told.items()
+                if name in sets
+                and sets[name].cluster_name == cluster
+                and epoch > sets[name].master_epoch
+            ][:BEHIND_NAMES_MAX]
+        return self._behind_names
 
     # -- brokers ------------------------------------------------------------------------------
     @router.on(RequestCode.BROKER_HEARTBEAT, BrokerHeartbeatHeader.decode)

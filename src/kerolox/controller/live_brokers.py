@@ -103,6 +103,15 @@ class LiveBrokers:
             default=0,
         )
 
+    def newest_epochs(self, now_ms: int) -> dict[tuple[str, str], int]:
+        """The same of all, by cluster and broker name."""
+        newest: dict[tuple[str, str], int] = {}
+        for identity, info in self.table.items():
+            if _is_alive(info, now_ms):
+                key = identity.cluster_name, identity.broker_name
+                newest[key] = max(newest.get(key, 0), info.epoch)
+        return newest
+
     def expire(self, now_ms: int) -> list[BrokerIdentity]:
         """Forget those whose time is over; who they were."""
         return self._drop([i for i, info in self.table.items() if not _is_alive(info, now_ms)])

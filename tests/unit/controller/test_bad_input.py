@@ -95,6 +95,12 @@ async def test_a_broker_of_an_epoch_from_the_future_stops_elections_until_somebo
         )
         header = RegisterBrokerResponseHeader.decode(told.ext_fields)
         assert header.master_broker_id is None
+
+        async def is_seen() -> bool:
+            state = await scene.ask(RequestCode.CONTROLLER_GET_METADATA_INFO)
+            return state.ext_fields.get("behind") == "b"
+
+        await until(is_seen, what="the name whose broker knows more")
         designated = ElectMasterHeader(**IDS, broker_id=2, designate_elect=True)
         elected = await scene.ask(RequestCode.CONTROLLER_ELECT_MASTER, designated)
         master = MasterHeader.decode(elected.ext_fields)
