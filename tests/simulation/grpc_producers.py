@@ -38,9 +38,9 @@ _RESOLUTIONS = {COMMIT: pb.COMMIT, ROLLBACK: pb.ROLLBACK}
 def install(patches: Patches, cluster: Cluster) -> None:
     """Have the history of a cluster note where brokers store what comes by gRPC."""
 
-    def entry(broker_name: str, message: Any, answer: Any) -> Any:
-        made = real(broker_name, message, answer)
-        place = broker_name, message.system_properties.message_id, made.offset
+    def entry(broker: Any, message: Any, answer: Any) -> Any:
+        made = real(broker, message, answer)
+        place = broker.config.broker_name, made.message_id, made.offset
         fields = answer.ext_fields
         physical = MessageId.parse(fields["msgId"]).physical_offset
         cluster.history.stored[place] = int(fields["queueId"]), physical
