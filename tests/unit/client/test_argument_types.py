@@ -93,7 +93,7 @@ def wrong(annotation: str) -> list[object]:
         found.append("Types")
     if "Callback" in kind or "Listener" in kind or kind in ("LocalTransaction", "TransactionCheck"):
         found += [lambda: None, lambda one, two: None]
-    allowed = {"str": str, "int": int, "float": int}
+    allowed = {"str": str, "int": int, "float": int, "Iterable[str]": list}
     kinds = tuple(allowed[part] for part in annotation.split(" | ")[1:] if part in allowed)
     return [value for value in found if not isinstance(value, kinds) or isinstance(value, bool)]
 
