@@ -184,6 +184,8 @@ class Receiver:
         until = limits.deadline
         if own.polls:
             until += self._cluster.timeout_seconds + OVERDUE_SECONDS
+            # After a pause of the process that may be over, and a pop still has to end.
+            until = max(until, self._loop.time() + OVERDUE_SECONDS)
         elif own.again_at is not None:
             until = min(until, own.again_at)
         if not capacity and (end := self._held.next_end) is not None:
