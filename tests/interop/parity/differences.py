@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kerolox.broker.controller_mode_settings import ControllerModeSettings
+from kerolox.broker.ha_settings import HaSettings
 from kerolox.broker.unused_settings import UNUSED_KEYS as UNUSED_BY_BROKER
+from kerolox.config import setting_keys
 from kerolox.namesrv.config import UNUSED_KEYS as UNUSED_BY_NAME_SERVER
 
 __all__ = ["DIFFERENCES", "Difference"]
@@ -28,6 +31,7 @@ SETTINGS_OF_5 = (
         "recallMessageEnable",
         "retrieveMessageFromPopRetryTopicV1",
         r"timer[A-Z]\w+",
+        *(setting_keys(ControllerModeSettings).keys() - setting_keys(HaSettings).keys()),
     ),
 )
 """Names of RocketMQ 5, which our broker serves."""
@@ -112,6 +116,7 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
                 _one_of(r"tls\..*", r"metrics?[A-Z]\w+", "configBlackList", "listenHost"),
                 _one_of("logLevel", r"maxConnections\w*", r"maxRequests\w+"),
                 _one_of("requestBurstMillis", "restrictReaders", r"writer\w+"),
+                _one_of("enableControllerInNamesrv"),
             ),
         ),
         Difference(
