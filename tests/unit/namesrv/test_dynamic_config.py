@@ -18,7 +18,7 @@ from kerolox.role_settings import MetricsSettings
 NEVER = (
     *"configBlackList configStorePath kvConfigPath listenHost listenPort maxConnections".split(),
     *"maxConnectionsPerAddress writerAddresses writerAccounts writerCertificates".split(),
-    "restrictReaders",
+    *("restrictReaders", "enableControllerInNamesrv"),
     *setting_keys(MetricsSettings),
 )
 
