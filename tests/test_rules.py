@@ -43,6 +43,7 @@ FIELDS = (
     )
     - ORDINARY_WORDS
 )
+OWN_FIELDS = FIELDS - SHARED_NAMES
 NUMBERS = {
     names.PROPERTIES_BYTES_MAX: "PROPERTIES_BYTES_MAX",
     names.TOPIC_BYTES_MAX: "TOPIC_BYTES_MAX",
@@ -87,7 +88,7 @@ def fault(value: object) -> str | None:
             return f"the property {text}"
         if text in (NAME_END, ITEM_END):
             return "a separator of properties"
-        if text in FIELDS - SHARED_NAMES:
+        if text in OWN_FIELDS:
             return f"the header field {text}"
     if type(value) is int and value in NUMBERS:
         return NUMBERS[value]
