@@ -31,7 +31,9 @@ def unrest_of(
     for group in groups:
         own = [RETRY_PREFIX + group.name]
         if group.is_popped:
-            names = (pop_retry_topic(topic, group.name) for topic in group.topics)
+            # Nobody pops the retries of a topic that is gone.
+            there = (topic for topic in group.topics if topic not in gone)
+            names = (pop_retry_topic(topic, group.name) for topic in there)
             own = [each for each in names if each in parts.tables.topics]
         for topic in (*group.topics, *own):
             if topic not in gone and (lag := _lag(parts, group.name, topic)):

@@ -90,6 +90,9 @@ class Ownership:
         free = self._locks is None
         ready = [q for q in wanted if free or q in locks or not self._is_ordered(q.topic)]
         offsets = await asyncio.gather(*(self._start_of(queue, starts) for queue in ready))
+        if self._background.is_stopped:
+            # The close has given up all that was ours: a reset by a broker ran into it.
+            ready, offsets = [], []
         taken: list[Assignment] = []
         for queue, offset in zip(ready, offsets, strict=True):
             if offset is None:
@@ -114,7 +117,7 @@ class Ownership:
         return len(taken) == len(wanted)
 
     def _begin(self, assignment: Assignment, lock: QueueLock | None) -> None:
-        if assignment.process_queue.is_dropped:
+        if assignment.process_queue.is_dropped or self._background.is_stopped:
             return
         if self._is_ordered(assignment.queue.topic):
             self._orderly.begin(assignment, lock)
