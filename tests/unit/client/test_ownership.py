@@ -26,7 +26,7 @@ async def test_a_queue_that_is_taken_while_the_consumer_closes_is_not_pulled(mom
 
     async def assigned(queues: Iterable[MessageQueue]) -> None:
         if moment == "while it is told":
-            await background.stop()
+            ownership.end()
 
     given: Any = {
         "queries": None,
@@ -49,7 +49,7 @@ async def test_a_queue_that_is_taken_while_the_consumer_closes_is_not_pulled(mom
         assignments, background=background, is_ordered=lambda topic: False, start_ms=0, **given
     )
     if moment == "before":
-        await background.stop()
+        ownership.end()
     assert await ownership.take([QUEUE], {QUEUE: 5}) is (moment != "before")
     if moment == "after":
         await assignments[QUEUE].task

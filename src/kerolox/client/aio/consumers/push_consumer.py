@@ -485,6 +485,7 @@ class PushConsumer(Client):
     async def _leave(self, cluster: Cluster) -> None:
         parts = self._running
         self._stream.end()
+        parts.ownership.end()
         await self._background.stop()
         parts.orderly.stop()
         await parts.consuming.close(self.settings.close_timeout_ms / 1000)

@@ -17,17 +17,12 @@ _log = logging.getLogger(__name__)
 
 
 class PeriodicTasks:
-    """Periodic tasks of one client; they end with :meth:`stop`.
-
-    Attributes:
-        is_stopped: :meth:`stop` was called: whoever starts more has to end it.
-    """
+    """Periodic tasks of one client; they end with :meth:`stop`."""
 
     def __init__(self, on_failure: FailureCallback | None = None) -> None:
         """``on_failure``: told of what fails."""
         self._on_failure = on_failure
         self._tasks: set[asyncio.Task[None]] = set()
-        self.is_stopped = False
 
     def every(
         self,
@@ -72,7 +67,6 @@ class PeriodicTasks:
 
     async def stop(self) -> None:
         """Cancel all and wait until they are gone."""
-        self.is_stopped = True
         await asyncio.gather(*self.cancel(), return_exceptions=True)
 
     async def _run(self, action: Callable[[], Awaitable[None]], what: str) -> None:

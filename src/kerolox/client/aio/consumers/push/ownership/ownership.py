@@ -67,6 +67,11 @@ class Ownership:
         self._background = background
         self._is_ordered = is_ordered
         self._start_ms = start_ms
+        self._is_over = False
+
+    def end(self) -> None:
+        """The consumer leaves its group: nothing is taken any more, whoever still asks for it."""
+        self._is_over = True
 
     async def take(
         self, queues: Iterable[MessageQueue], starts: Mapping[MessageQueue, int] | None = None
@@ -90,7 +95,7 @@ class Ownership:
         free = self._locks is None
         ready = [q for q in wanted if free or q in locks or not self._is_ordered(q.topic)]
         offsets = await asyncio.gather(*(self._start_of(queue, starts) for queue in ready))
-        if self._background.is_stopped:
+        if self._is_over:
             # The close has given up all that was ours: a reset by a broker ran into it.
             ready, offsets = [], []
         taken: list[Assignment] = []
@@ -117,7 +122,7 @@ class Ownership:
         return len(taken) == len(wanted)
 
     def _begin(self, assignment: Assignment, lock: QueueLock | None) -> None:
-        if assignment.process_queue.is_dropped or self._background.is_stopped:
+        if assignment.process_queue.is_dropped or self._is_over:
             return
         if self._is_ordered(assignment.queue.topic):
             self._orderly.begin(assignment, lock)
