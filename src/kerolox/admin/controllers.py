@@ -6,6 +6,7 @@ the one that they name. They work with controllers of RocketMQ 5, too, but for c
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,12 @@ if TYPE_CHECKING:
 
 MEMBERS_MAX = 64
 """Controllers of one group that an answer may name."""
+
+ELECTION_SECONDS_MAX = 5.0
+"""How long an election may take; most take one or two."""
+
+LOOK_SECONDS = 0.2
+"""Between two looks for who is elected."""
 
 AGAIN_MAX = 3
 """How often the leader is looked for: it may be another one when it is asked."""
@@ -367,12 +374,20 @@ class ControllerRequests(ClusterRequests):
         await self._ask_leader(controllers, RequestCode.CHANGE_CONTROLLERS, header.encode())
 
     async def _leader(self, controllers: str | Iterable[str]) -> ControllerState:
-        states = await self.controller_states(controllers)
-        for state in states.values():
-            if isinstance(state, ControllerState) and state.role == "leader":
-                return state
-        reasons = [each for each in states.values() if isinstance(each, str)]
-        raise ConnectError("; ".join(["no controller leads now", *reasons]))
+        """Who leads. While some answer it waits for the end of an election, which the request
+        before may have caused: the leader itself is taken out of a group, too."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + ELECTION_SECONDS_MAX
+        while True:
+            states = await self.controller_states(controllers)
+            answering = [each for each in states.values() if isinstance(each, ControllerState)]
+            for state in answering:
+                if state.role == "leader":
+                    return state
+            if not answering or loop.time() >= deadline:
+                reasons = [each for each in states.values() if isinstance(each, str)]
+                raise ConnectError("; ".join(["no controller leads now", *reasons]))
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def _ask_leader(
         self,

@@ -308,6 +308,17 @@ async def test_members_are_taken_in_and_out_while_others_go_on(scene: Scene) -> 
         assert answer.ext_fields["nextBrokerId"] == "2"
 
 
+async def test_a_request_waits_for_the_election_that_the_one_before_has_caused(
+    scene: Scene,
+) -> None:
+    leader = (await scene.leader()).config
+    addresses = [each.own_address for each in scene.configs.values()]
+    async with Admin(addresses) as admin:
+        await admin.remove_controller(addresses, leader.controller_d_leger_self_id)
+        await admin.add_controller(addresses, leader.controller_d_leger_self_id, leader.own_address)
+    assert (await scene.leader()).config is not leader
+
+
 async def test_metrics_tell_raft_and_brokers(tmp_path: Path) -> None:
     scene = Scene(tmp_path, 1, "")
     config = dataclasses.replace(
