@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import click
 from click.types import StringParamType
@@ -53,6 +53,17 @@ def plain_text(value: object) -> str:
             return str(value)
         case _:
             return json_text(value)
+
+
+def settings_given(texts: Iterable[str]) -> dict[str, str]:
+    """Settings of the command line, each ``KEY=VALUE``; BadParameter: one is something else."""
+    given: dict[str, str] = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator or not key:
+            raise click.BadParameter(f"{printable(text)!r} is no setting; write KEY=VALUE")
+        given[key] = value
+    return given
 
 
 class TextType(StringParamType):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 import click
-from click.core import ParameterSource
 
 from kerolox.cli.cluster_options import controller_option
 from kerolox.cli.commands.serve import controller as serve_controller
+from kerolox.cli.commands.serving import serving_group
 from kerolox.cli.confirming import (
     Consent,
     confirm,
@@ -22,6 +21,7 @@ from kerolox.cli.connecting import on_cluster
 from kerolox.cli.grouping import CommandGroup
 from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.rows import Column, is_text, number_column, show_rows
+from kerolox.cli.values import settings_given
 
 if TYPE_CHECKING:
     from kerolox.admin import Admin, ControllerState, SyncStateSetInfo
@@ -29,27 +29,8 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 
-def _serve_alone(**given: object) -> None:
-    context = click.get_current_context()
-    if context.invoked_subcommand is None:
-        context.invoke(serve_controller, **given)
-        return
-    for name in given:
-        if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
-            raise click.UsageError(
-                "Options of a controller that is started don't go with"
-                f" {context.invoked_subcommand!r}."
-            )
-
-
-controller = CommandGroup(
-    "controller",
-    callback=_serve_alone,
-    params=list(serve_controller.params),
-    invoke_without_command=True,
-    subcommand_metavar="[COMMAND]",
-    help="Run a controller, or examine and change those of a group.\n\nWithout a command: "
-    + inspect.cleandoc(serve_controller.help or ""),
+controller = serving_group(
+    serve_controller, "controller", "Run a controller, or examine and change those of a group."
 )
 
 
@@ -251,12 +232,7 @@ def show_command(names: tuple[str, ...], output: str, controllers: str) -> None:
 @controller_option
 def set_command(pairs: tuple[str, ...], dry_run: bool, output: str, controllers: str) -> None:
     """Change settings of the controllers of -a, and write them to their files."""
-    wanted: dict[str, str] = {}
-    for pair in pairs:
-        key, is_pair, value = pair.partition("=")
-        if not (key and is_pair):
-            raise click.BadParameter(f"{pair!r} is not KEY=VALUE")
-        wanted[key] = value
+    wanted = settings_given(pairs)
 
     async def work(admin: Admin) -> dict[str, dict[str, str]]:
         before = await admin.controller_settings(controllers)

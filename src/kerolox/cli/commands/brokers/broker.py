@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
-
-import click
-from click.core import ParameterSource
-
 from kerolox.cli.commands.brokers.retiring import retire_command, return_command
 from kerolox.cli.commands.brokers.roles import demote_command, promote_command, role_command
 from kerolox.cli.commands.brokers.settings import config
 from kerolox.cli.commands.brokers.showing import describe_command, list_command
 from kerolox.cli.commands.serve import broker as serve_broker
-from kerolox.cli.grouping import CommandGroup
+from kerolox.cli.commands.serving import serving_group
 
-
-def _serve_alone(**given: object) -> None:
-    context = click.get_current_context()
-    if context.invoked_subcommand is None:
-        context.invoke(serve_broker, **given)
-        return
-    for name in given:
-        if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
-            raise click.UsageError(
-                f"Options of a broker that is started don't go with {context.invoked_subcommand!r}."
-            )
-
-
-broker = CommandGroup(
-    "broker",
-    callback=_serve_alone,
-    params=list(serve_broker.params),
-    invoke_without_command=True,
-    subcommand_metavar="[COMMAND]",
-    help="Run a broker, or examine and change those of a cluster.\n\nWithout a command: "
-    + inspect.cleandoc(serve_broker.help or ""),
+broker = serving_group(
+    serve_broker, "broker", "Run a broker, or examine and change those of a cluster."
 )
 
 for _command in (

@@ -13,7 +13,7 @@ from kerolox.cli.connecting import on_cluster
 from kerolox.cli.grouping import CommandGroup
 from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.rows import Column, is_text, show_rows
-from kerolox.text import printable
+from kerolox.cli.values import settings_given
 
 if TYPE_CHECKING:
     from kerolox.admin import Admin
@@ -125,7 +125,7 @@ def set_command(
     The difference is printed for each broker, and what is in force only after a restart. Slaves
     are changed by themselves, with --broker.
     """
-    wanted = dict(_pair(text) for text in pairs)
+    wanted = settings_given(pairs)
     rows = on_cluster(name_server, lambda admin: _set(admin, wanted, place, dry_run))
     slaves = [] if place.broker else on_cluster(name_server, lambda a: _slaves(a, place))
     columns = (
@@ -153,13 +153,6 @@ async def _slaves(admin: Admin, place: Place) -> list[str]:
         for number in sorted(node.addresses)
         if number != MASTER_ID
     ]
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, separator, value = text.partition("=")
-    if not separator or not key:
-        raise click.BadParameter(f"{printable(text)!r} is no setting; write KEY=VALUE")
-    return key, value
 
 
 async def _set(
