@@ -12,7 +12,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import partial
 from itertools import islice
 
 import msgspec
@@ -41,7 +40,6 @@ from kerolox.controller.trust import MemberHosts
 from kerolox.dynamic_config import DynamicConfig
 from kerolox.errors import ConfigError
 from kerolox.observable import Observable
-from kerolox.properties import format_properties
 from kerolox.protocol.bodies import decode_request, encode_body
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
@@ -67,6 +65,7 @@ from kerolox.release import __version__
 from kerolox.remoting.audit import Audit
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.remoting.server import ServerConnection
+from kerolox.remoting.settings_requests import change_settings, show_settings
 from kerolox.remoting.unserved import UnservedCodes
 from kerolox.text import printable
 
@@ -357,16 +356,11 @@ class ControllerHandlers:
 
     @router.on(RequestCode.GET_CONTROLLER_CONFIG, EmptyHeader.decode)
     async def _get_config(self, header: EmptyHeader, request: Request) -> Reply:
-        return Reply(body=format_properties(self.dynamic_config.shown()).encode())
+        return show_settings(self.dynamic_config)
 
     @router.on(RequestCode.UPDATE_CONTROLLER_CONFIG, EmptyHeader.decode, changes=True)
     async def _update_config(self, header: EmptyHeader, request: Request) -> Reply:
-        if not request.body:
-            return Reply()
-        asker = f"request of {request.connection.remote_address}"
-        on_change = partial(self.audit.changed, request, "settings")
-        remark = await self.dynamic_config.change(request.body, asker, on_change)
-        return Reply(remark=remark or None)
+        return await change_settings(self.dynamic_config, self.audit, request)
 
     @router.on(RequestCode.CHANGE_CONTROLLERS, ChangeControllersHeader.decode, changes=True)
     async def _change_controllers(self, header: ChangeControllersHeader, request: Request) -> Reply:

@@ -27,7 +27,6 @@ from kerolox.namesrv.key_values import KeyValues
 from kerolox.namesrv.memory_limiter import TablesFullError
 from kerolox.namesrv.route_table import BrokerData, QueueData, RouteTable
 from kerolox.observable import Observable
-from kerolox.properties import format_properties
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import BodyError, DataVersion, decode_body, encode_body
 from kerolox.protocol.codes import (
@@ -61,6 +60,7 @@ from kerolox.remoting.audit import Audit
 from kerolox.remoting.limits.requests import RequestLimits
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.remoting.server import ServerConnection
+from kerolox.remoting.settings_requests import change_settings, show_settings
 from kerolox.remoting.time_slices import TimeSlices
 from kerolox.remoting.unserved import UnservedCodes
 
@@ -395,16 +395,11 @@ class NameServerHandlers:
     # -- settings -----------------------------------------------------------------------------
     @router.on(RequestCode.UPDATE_NAMESRV_CONFIG, EmptyHeader.decode, changes=True)
     async def _update_config(self, header: EmptyHeader, request: Request) -> Reply:
-        if not request.body:
-            return Reply()
-        asker = f"request of {request.connection.remote_address}"
-        on_change = partial(self.audit.changed, request, "settings")
-        remark = await self.dynamic_config.change(request.body, asker, on_change)
-        return Reply(remark=remark or None)
+        return await change_settings(self.dynamic_config, self.audit, request)
 
     @router.on(RequestCode.GET_NAMESRV_CONFIG, EmptyHeader.decode)
     async def _get_config(self, header: EmptyHeader, request: Request) -> Reply:
-        return Reply(body=format_properties(self.dynamic_config.shown()).encode())
+        return show_settings(self.dynamic_config)
 
     @router.on(RequestCode.GET_BROKER_RUNTIME_INFO, EmptyHeader.decode)
     async def _counts(self, header: EmptyHeader, request: Request) -> Reply:

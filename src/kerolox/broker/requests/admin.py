@@ -77,6 +77,7 @@ from kerolox.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC, has_name_charac
 from kerolox.protocol.pop_names import pop_retry_topic
 from kerolox.release import __version__
 from kerolox.remoting.router import Reply, Request, Router
+from kerolox.remoting.settings_requests import change_settings
 from kerolox.store.queues.ext_unit import ExtUnit
 
 VERSION_TEXT = version_text(VERSION)
@@ -431,15 +432,10 @@ def _derived(broker: Context) -> dict[str, str]:
 async def update_broker_config(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """Change settings, given as ``key=value`` lines. The remark of a success says what is not in
     force yet."""
-    if not request.body:
-        return Reply()
-    asker = f"request of {request.connection.remote_address}"
-    on_change = partial(broker.audit.changed, request, "settings")
     try:
-        remark = await broker.dynamic_config.change(request.body, asker, on_change)
+        return await change_settings(broker.dynamic_config, broker.audit, request)
     except (ConfigError, OSError) as error:
         raise system_error(str(error)) from None
-    return Reply(remark=remark or None)
 
 
 def _dedup_values(broker: Context) -> dict[str, str]:
