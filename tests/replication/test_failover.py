@@ -215,6 +215,7 @@ class Load:
                 if result.status is SendStatus.SEND_OK:
                     self.acknowledged[body] = time.monotonic()
                     number += 1
+            # The pace of the load, which leaves the brokers processors to fail over with.
             await asyncio.sleep(0.002)
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kerolox.admin.asking import answers_of
-from kerolox.client.core.routes import MASTER_ID
 from kerolox.protocol.attributes import dedup_rule
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.extensions.duplicates import DedupWindow
@@ -66,10 +65,9 @@ async def topic_windows(
         attributes: its attributes by broker.
     """
     rules = {
-        each.broker_name: (each.addresses[MASTER_ID], rule)
-        for each in route.brokers
-        if MASTER_ID in each.addresses
-        and (rule := dedup_rule(attributes.get(each.broker_name))) is not None
+        name: (address, rule)
+        for name, address in route.masters.items()
+        if (rule := dedup_rule(attributes.get(name))) is not None
     }
 
     async def ask(name: str) -> TopicWindow:

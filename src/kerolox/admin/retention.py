@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kerolox.admin.asking import answers_of
-from kerolox.client.core.routes import MASTER_ID
 from kerolox.protocol.attributes import RESERVE_TIME
 
 if TYPE_CHECKING:
@@ -53,11 +52,7 @@ async def topic_retentions(
         described: the topic.
         attributes: its attributes by broker.
     """
-    masters = {
-        each.broker_name: each.addresses[MASTER_ID]
-        for each in described.route.brokers
-        if MASTER_ID in each.addresses
-    }
+    masters = described.route.masters
     settings, _ = await answers_of(masters, lambda name: admin.broker_settings(masters[name]))
     filled = sorted(
         (each for each in described.queues if each.max_offset > each.min_offset),

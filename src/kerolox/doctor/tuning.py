@@ -167,7 +167,7 @@ def _sysctls(root: Path) -> Iterator[Knob]:
     )
     for name, wanted, is_right, why, accepted in rules:
         path = root / "proc" / "sys" / name.replace(".", "/")
-        now = _read(path)
+        now = read_text(path)
         if now == "0" and name.endswith("_ratio"):
             # To write the ratio would undo that.
             now = IN_BYTES
@@ -199,7 +199,7 @@ def _files() -> Knob:
 
 def _huge_pages(root: Path) -> Knob:
     path = root / "sys" / "kernel" / "mm" / "transparent_hugepage" / "enabled"
-    now = _chosen(_read(path))
+    now = _chosen(read_text(path))
     return Knob(
         name="transparent huge pages",
         now=now,
@@ -217,7 +217,7 @@ def _scheduler(folder: Path, root: Path) -> Iterator[Knob]:
     queue = disk_queue(folder, root)
     if queue is None:
         return
-    text = _read(queue / "scheduler")
+    text = read_text(queue / "scheduler")
     now, offered = _chosen(text), text.replace("[", "").replace("]", "").split()
     wanted = next((each for each in SCHEDULERS if each in offered), now)
     yield Knob(
@@ -252,7 +252,7 @@ def disk_queue(folder: Path, root: Path) -> Path | None:
 
 def memory_kib(root: Path) -> int:
     """All of this machine's memory; 0: unknown."""
-    found = re.search(r"^MemTotal:\s+(\d+) kB", _read(root / "proc" / "meminfo"), re.MULTILINE)
+    found = re.search(r"^MemTotal:\s+(\d+) kB", read_text(root / "proc" / "meminfo"), re.MULTILINE)
     return int(found[1]) if found else 0
 
 
@@ -262,7 +262,8 @@ def _chosen(text: str) -> str:
     return found[1] if found else text.strip()
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """What a file of the system says; empty: there is none, or this user can't read it."""
     with contextlib.suppress(OSError, ValueError):
         return path.read_text().strip()
     return ""

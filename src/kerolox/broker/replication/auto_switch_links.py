@@ -247,6 +247,6 @@ class SyncMasterLink(MasterLink):
         named = None if self._head is None else self._head.part
         return sorted(
             each
-            for each in {known, named} - {None}
+            for each in {known, named}
             if each is not None and each.epoch > last and each.start <= at
         )

@@ -26,6 +26,7 @@ from kerolox.broker.roles.replicas_manager import (
     ForgetAsked,
     KeepAsked,
     KeepGot,
+    Kind,
     Lead,
     Learn,
     LogState,
@@ -170,16 +171,13 @@ class ControlledRole:
         """Have name servers see this broker. A master that may not be one any more stays silent, so
         that the other one gets its place."""
         is_over = self._manager.is_master and self._gate.is_fenced
-        if now_ms < self._seen_again_ms or is_over or self._showing_up is not None:
+        is_under_way = self._showing_up is not None and not self._showing_up.done()
+        if now_ms < self._seen_again_ms or is_over or is_under_way:
             return
         self._seen_again_ms = now_ms + self._base.config.heartbeat_ms
         heartbeat = self._peers.registration.heartbeat()
         self._showing_up = asyncio.get_running_loop().create_task(heartbeat)
         self._keep(self._showing_up)
-        self._showing_up.add_done_callback(self._showed_up)
-
-    def _showed_up(self, task: asyncio.Task[None]) -> None:
-        self._showing_up = None
 
     def _fence(self, now_ms: int) -> None:
         sync_set = self._service.sync_set
@@ -196,7 +194,7 @@ class ControlledRole:
         self._gate.fence(is_fenced)
 
     async def _ask(self, ask: Ask) -> None:
-        is_heartbeat = ask.kind.name == "HEARTBEAT"
+        is_heartbeat = ask.kind is Kind.HEARTBEAT
         seconds = self._base.config.send_heartbeat_timeout_millis / 1000
         answer = None
         try:

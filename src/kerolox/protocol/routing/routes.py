@@ -106,6 +106,15 @@ class TopicRoute:
             },
         )
 
+    @property
+    def masters(self) -> dict[str, str]:
+        """The address of each broker's master, by broker name; those without one are left out."""
+        return {
+            each.broker_name: each.addresses[MASTER_ID]
+            for each in self.brokers
+            if MASTER_ID in each.addresses
+        }
+
     def broker(self, broker_name: str) -> BrokerAddresses | None:
         """The addresses of a broker; None when the route does not have it."""
         return next((item for item in self.brokers if item.broker_name == broker_name), None)

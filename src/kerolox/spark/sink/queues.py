@@ -10,7 +10,6 @@ import pyarrow.compute
 
 from kerolox.client.core.name_servers import NameServers, route_of, route_request
 from kerolox.client.core.routes import (
-    MASTER_ID,
     TopicRoute,
     publish_queues,
     route_from_template,
@@ -48,11 +47,7 @@ class TopicQueues:
     def __init__(self, topic: str, route: TopicRoute, first: int) -> None:
         """``first``: any number; where the turn begins."""
         self.queues = publish_queues(topic, route)
-        self.addresses = {
-            broker.broker_name: broker.addresses[MASTER_ID]
-            for broker in route.brokers
-            if MASTER_ID in broker.addresses
-        }
+        self.addresses = route.masters
         self._next = first
 
     def chosen(

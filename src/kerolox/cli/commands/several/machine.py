@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kerolox.cli.commands.several.folders import BROKERS_MAX, folders_there
-from kerolox.doctor.tuning import ROOT, disk_queue, memory_kib
+from kerolox.doctor.tuning import ROOT, disk_queue, memory_kib, read_text
 
 if TYPE_CHECKING:
     from kerolox.cli.commands.several.plan import BrokerPlan
@@ -80,20 +80,13 @@ def _quotas(root: Path) -> Iterator[int]:
     own = next(
         (
             line.removeprefix("0::/")
-            for line in _text(root / "proc" / "self" / "cgroup").splitlines()
+            for line in read_text(root / "proc" / "self" / "cgroup").splitlines()
             if line.startswith("0::/")
         ),
         "",
     )
     parts = [part for part in own.split("/") if part not in ("", ".", "..")]
     for length in range(len(parts) + 1):
-        quota, _, period = _text(folder.joinpath(*parts[:length], "cpu.max")).partition(" ")
+        quota, _, period = read_text(folder.joinpath(*parts[:length], "cpu.max")).partition(" ")
         if quota.isdecimal() and period.isdecimal() and int(period):
             yield max(1, int(quota) // int(period))
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""
