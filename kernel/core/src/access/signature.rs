@@ -6,6 +6,7 @@ use ctutils::CtEq;
 use sha1::block_api::compress;
 
 use super::sha1_lanes::{BLOCK_BYTES, Block, Lane, State, compress_all};
+use crate::wire::grpc::HASH_BYTES;
 
 /// Length of a signature.
 pub const SIGNATURE_BYTES: usize = 28;
@@ -15,9 +16,6 @@ pub const SLACK_BYTES: usize = COPIED_BYTES_MAX + 3 * BLOCK_BYTES;
 
 /// A body up to this long is copied behind its text, so that there is one run of blocks.
 const COPIED_BYTES_MAX: usize = 512;
-
-/// Bytes of the hash.
-const HASH_BYTES: usize = 20;
 
 /// Bytes of the length at the end of the last block.
 const LENGTH_BYTES: usize = 8;
