@@ -11,6 +11,8 @@ import ipaddress
 import re
 import socket
 
+from kerolox.text import split_list
+
 __all__ = [
     "ALL_HOSTS",
     "is_host",
@@ -84,7 +86,7 @@ def split_hosts(text: str) -> tuple[str, ...]:
     an IPv4 address (``0``, ``127.1``, ``::ffff:127.0.0.1``) are written out. ValueError: one is no
     address and no host name.
     """
-    hosts = dict.fromkeys(_written_out(part.strip()) for part in text.split(";") if part.strip())
+    hosts = dict.fromkeys(map(_written_out, split_list(text)))
     for host in hosts:
         if host != ALL_HOSTS and not is_host(host):
             raise ValueError(f"{host!r} is neither an IP address nor a host name")

@@ -63,6 +63,7 @@ from kerolox.role_settings import DISABLED, LATER, LIVE
 from kerolox.settings_class import settings_dataclass
 from kerolox.store.layout import ENTRY_BYTES
 from kerolox.store.log.folders import PATH_SPLITTER, split_folders
+from kerolox.text import split_list
 
 TRANSFER_BYTES_MAX = 15 << 20
 """Of messages in one answer to a pull, whatever the settings say: a frame has 16 MiB."""
@@ -366,7 +367,7 @@ class BrokerConfig(TimerKeys):
     @property
     def name_servers(self) -> tuple[str, ...]:
         """The addresses of ``namesrvAddr``."""
-        return tuple(part.strip() for part in self.namesrv_addr.split(";") if part.strip())
+        return split_list(self.namesrv_addr)
 
     @property
     def config_folder(self) -> Path:

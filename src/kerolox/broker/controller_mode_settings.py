@@ -11,6 +11,7 @@ from kerolox.errors import ConfigError
 from kerolox.protocol.java_numbers import INT_MAX
 from kerolox.role_settings import LATER
 from kerolox.settings_class import settings_dataclass
+from kerolox.text import split_list
 
 CONTROLLERS_MAX = 15
 """Addresses of ``controllerAddr``."""
@@ -74,7 +75,7 @@ class ControllerModeSettings(HaSettings):
         """The addresses of ``controllerAddr``. ConfigError: one is malformed, or they are too many,
         or none where a controller is wanted.
         """
-        found = tuple(filter(None, map(str.strip, self.controller_addr.split(";"))))
+        found = split_list(self.controller_addr)
         for address in found:
             try:
                 split_address(address)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kerolox.settings_class import settings_dataclass
+from kerolox.text import split_list
 
 DELETE_FILES_MAX = 10
 """Log files that one run deletes at most (``DELETE_FILES_BATCH_MAX``)."""
@@ -90,7 +91,7 @@ class RetentionRules:
 
 def parse_hours(text: str) -> frozenset[int]:
     """The hours of a ``deleteWhen``, such as ``04;16``."""
-    hours = [item.strip() for item in text.split(";") if item.strip()]
+    hours = split_list(text)
     if not hours or not all(item.isascii() and item.isdigit() and int(item) < 24 for item in hours):
         raise ValueError(f"{text!r} is no list of hours; write 0 to 23, several joined by ';'")
     return frozenset(int(item) for item in hours)

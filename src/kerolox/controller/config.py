@@ -13,6 +13,7 @@ from kerolox.remoting.limits.admission import CONNECTIONS_MAX
 from kerolox.role_settings import LATER, LIVE
 from kerolox.security.dialling import TlsDialSettings
 from kerolox.settings_class import settings_dataclass
+from kerolox.text import split_list
 
 MEMBERS_MAX = 15
 
@@ -94,7 +95,7 @@ class ControllerConfig(TlsDialSettings):
     def members(self) -> dict[str, str]:
         """Address by id of the first controllers; ConfigError: the setting is malformed."""
         members: dict[str, str] = {}
-        for part in filter(None, map(str.strip, self.controller_d_leger_peers.split(";"))):
+        for part in split_list(self.controller_d_leger_peers):
             node_id, dash, address = part.partition("-")
             try:
                 split_address(address)

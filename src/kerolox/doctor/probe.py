@@ -44,6 +44,7 @@ from kerolox.errors import (
 from kerolox.protocol.attributes import MESSAGE_TYPE, TopicMessageType
 from kerolox.protocol.names import RETRY_PREFIX
 from kerolox.protocol.namesrv import ORDER_TOPIC_CONFIG
+from kerolox.text import split_list
 
 if TYPE_CHECKING:
     import ssl
@@ -169,8 +170,7 @@ def _controllers_of(settings: Mapping[str, str]) -> tuple[str, ...]:
     """The controllers that a broker's settings name; none where it has none."""
     if settings.get("enableControllerMode") != "true":
         return ()
-    named = settings.get("controllerAddr", "").split(";")
-    return tuple(each.strip() for each in named if each.strip())
+    return split_list(settings.get("controllerAddr", ""))
 
 
 async def _probe_controllers(

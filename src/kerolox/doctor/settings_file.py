@@ -24,6 +24,7 @@ from kerolox.doctor.checks.settings import hurtful_settings
 from kerolox.doctor.findings import Finding, worst_first
 from kerolox.errors import ConfigError
 from kerolox.role_settings import RoleSettings
+from kerolox.text import split_list
 
 
 class Lines(NamedTuple):
@@ -157,7 +158,7 @@ def _contradictions(lines: Lines, values: Mapping[str, str]) -> Iterator[Finding
 
 
 def _addresses(lines: Lines, values: Mapping[str, str]) -> Iterator[Finding]:
-    servers = [each.strip() for each in values.get("namesrvAddr", "").split(";") if each.strip()]
+    servers = split_list(values.get("namesrvAddr", ""))
     if not servers:
         yield Finding(
             "no-name-server",

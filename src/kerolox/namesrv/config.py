@@ -17,6 +17,7 @@ from kerolox.role_settings import LATER, LIVE, RoleSettings
 from kerolox.security.access.accounts import Addresses
 from kerolox.security.access.addresses import parse_address_lists
 from kerolox.settings_class import settings_dataclass
+from kerolox.text import split_list
 
 _REASONS = {
     "one event loop does the work of RocketMQ's thread pools": """
@@ -120,13 +121,9 @@ class NamesrvConfig(RoleSettings):
     @property
     def writer_subjects(self) -> frozenset[str]:
         """The subjects of ``writerCertificates``."""
-        return frozenset(_split(self.writer_certificates))
+        return frozenset(split_list(self.writer_certificates))
 
     @property
     def settings_file(self) -> Path:
         """Where changed settings are written."""
         return self.config_store_path
-
-
-def _split(text: str) -> list[str]:
-    return [part.strip() for part in text.split(";") if part.strip()]

@@ -19,7 +19,7 @@ from kerolox.config import nearest
 from kerolox.errors import ConfigError, MessageRejectedError
 from kerolox.security.credentials import Credentials
 from kerolox.security.tls import TlsSettings
-from kerolox.text import looks_like_seconds, printable, seconds_text
+from kerolox.text import looks_like_seconds, printable, seconds_text, split_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -221,7 +221,7 @@ class OptionValues:
     def name_servers(self, name: str = "nameServer") -> tuple[str, ...]:
         """Addresses ``host:port``, joined by ``;`` or ``,``; at least one."""
         text = self.required(name).replace(",", ";")
-        found = tuple(dict.fromkeys(part.strip() for part in text.split(";") if part.strip()))
+        found = tuple(dict.fromkeys(split_list(text)))
         if not found:
             raise ConfigError(f"option {name} is empty; write host:port, as in 127.0.0.1:9876")
         with of_option(name):

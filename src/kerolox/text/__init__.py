@@ -52,6 +52,11 @@ def quoted(text: str) -> str:
     return f"'{printable(text, characters_max=64)}'"
 
 
+def split_list(text: str) -> tuple[str, ...]:
+    """What ``;`` joins in a setting, without blanks around it; empty parts are left out."""
+    return tuple(part.strip() for part in text.split(";") if part.strip())
+
+
 def milliseconds_of(text: str) -> int:
     """A time as people write it, in milliseconds since 1970: these, or a date with a time, in the
     local zone unless it names one. ValueError: it is neither, or looks like seconds; the text says

@@ -8,7 +8,7 @@ import time
 from kerolox.addresses import split_address
 from kerolox.client.core.namespaces import namespace_of_endpoint
 from kerolox.errors import ConfigError
-from kerolox.text import printable
+from kerolox.text import printable, split_list
 
 NAME_SERVER_VARIABLE = "NAMESRV_ADDR"
 """The environment variable that stands in for a name server that is not given."""
@@ -45,7 +45,7 @@ def name_servers_of(text: str, *, may_be_none: bool = False) -> tuple[str, ...]:
                 f"name servers {printable(ENDPOINT_SCHEME + text)!r} are several: write them "
                 f"without {ENDPOINT_SCHEME}, as host:port joined by ';'"
             )
-    addresses = tuple(dict.fromkeys(part.strip() for part in text.split(";") if part.strip()))
+    addresses = tuple(dict.fromkeys(split_list(text)))
     if not addresses and not may_be_none:
         raise ConfigError(
             f"no name server is given; pass name_server='host:9876' or set {NAME_SERVER_VARIABLE}"
