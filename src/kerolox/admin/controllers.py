@@ -46,8 +46,8 @@ MEMBERS_MAX = 64
 ELECTION_SECONDS_MAX = 5.0
 """How long an election may take; most take one or two."""
 
-LOOK_SECONDS = 0.2
-"""Between two looks for who is elected."""
+POLL_SECONDS = 0.2
+"""Between two questions of who is elected."""
 
 AGAIN_MAX = 3
 """How often the leader is looked for: it may be another one when it is asked."""
@@ -387,7 +387,7 @@ class ControllerRequests(ClusterRequests):
             if not answering or loop.time() >= deadline:
                 reasons = [each for each in states.values() if isinstance(each, str)]
                 raise ConnectError("; ".join(["no controller leads now", *reasons]))
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def _ask_leader(
         self,

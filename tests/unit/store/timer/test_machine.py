@@ -561,6 +561,14 @@ def test_a_new_broker_begins_at_now_and_says_nothing() -> None:
 
 
 # -- slaves -------------------------------------------------------------------------------------
+def start_slave(disk: Disk, entries: int, read_ms: int = NOW) -> Timer:
+    """One that has taken what its master has, which is at a moment."""
+    slave = disk.start(is_active=False).timer
+    disk.run(slave.follow(TimerCheckpoint(read_ms, 0, entries, entries)))
+    disk.work(slave)
+    return slave
+
+
 def test_a_slave_goes_as_far_as_its_master_and_delivers_nothing() -> None:
     disk = Disk()
     for number in range(4):
@@ -580,9 +588,7 @@ def test_a_planned_promotion_delivers_what_the_master_has_not() -> None:
     disk = Disk()
     for number in range(4):
         send(disk, str(number), 3_000 + 2_000 * number)
-    slave = disk.start(is_active=False).timer
-    disk.run(slave.follow(TimerCheckpoint(NOW, 0, 4, 4)))
-    disk.work(slave)
+    slave = start_slave(disk, 4)
     disk.now_ms += 5_500
     disk.run(slave.follow(TimerCheckpoint(NOW + 5_000, 0, 4, 4)))
     slave.activate(True)
@@ -593,9 +599,7 @@ def test_a_planned_promotion_delivers_what_the_master_has_not() -> None:
 def test_a_slave_with_a_clock_behind_its_master_delivers_nothing_twice() -> None:
     disk = Disk()
     send(disk, "a", 3_000)
-    slave = disk.start(is_active=False).timer
-    disk.run(slave.follow(TimerCheckpoint(NOW, 0, 1, 1)))
-    disk.work(slave)
+    slave = start_slave(disk, 1)
     disk.run(slave.follow(TimerCheckpoint(NOW + 5_000, 0, 1, 1)))
     slave.activate(True)
     pass_time(disk, slave, NOW + 20_000)
@@ -605,9 +609,7 @@ def test_a_slave_with_a_clock_behind_its_master_delivers_nothing_twice() -> None
 def test_a_slave_with_a_clock_behind_its_master_loses_no_message_that_is_rolled() -> None:
     disk = Disk()
     send(disk, "a", 25_000)
-    slave = disk.start(is_active=False).timer
-    disk.run(slave.follow(TimerCheckpoint(NOW + 20_000, 0, 1, 1)))
-    disk.work(slave)
+    slave = start_slave(disk, 1, NOW + 20_000)
     slave.activate(True)
     pass_time(disk, slave, NOW + 24_500)
     assert "T" not in {topic for _, topic, _ in disk.puts}
@@ -627,9 +629,7 @@ def test_a_slave_loses_no_message_that_its_master_has_not_rolled(
     rolled_ms = master.latest_ms
     disk.log, disk.wheel = {}, bytearray()
     disk.now_ms += late_ms
-    slave = disk.start(is_active=False).timer
-    disk.run(slave.follow(TimerCheckpoint(NOW, 0, 1, 1)))
-    disk.work(slave)
+    slave = start_slave(disk, 1)
     disk.now_ms = rolled_ms
     disk.run(slave.follow(TimerCheckpoint(rolled_ms, 0, 1, 1)))
     slave.activate(True)
@@ -642,9 +642,7 @@ def test_a_slave_keeps_what_a_later_master_has_in_a_later_slot() -> None:
     disk = Disk()
     send(disk, "a", 13_000)
     send(disk, "b", 12_500)
-    slave = disk.start(is_active=False).timer
-    disk.run(slave.follow(TimerCheckpoint(NOW, 0, 2, 2)))
-    disk.work(slave)
+    slave = start_slave(disk, 2)
     assert slave.latest_ms < NOW + 10_000, "both are to be rolled"
     disk.now_ms += 11_000
     for passed_ms in (9_000, 10_000, 11_000):
@@ -660,9 +658,7 @@ def test_a_slave_gives_out_once_what_its_master_has_rolled() -> None:
     disk = Disk()
     send(disk, "a", 13_000)
     send(disk, "taken back", 13_000)
-    slave = disk.start(is_active=False).timer
-    disk.run(slave.follow(TimerCheckpoint(NOW, 0, 2, 2)))
-    disk.work(slave)
+    slave = start_slave(disk, 2)
     own = disk.log, disk.wheel
     disk.log, disk.wheel = {}, bytearray()
     master = disk.start().timer
