@@ -60,7 +60,6 @@ from kerolox.remoting.audit import Audit
 from kerolox.remoting.limits.requests import RequestLimits
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.remoting.server import ServerConnection
-from kerolox.remoting.settings_requests import change_settings, show_settings
 from kerolox.remoting.time_slices import TimeSlices
 from kerolox.remoting.unserved import UnservedCodes
 
@@ -395,10 +394,14 @@ class NameServerHandlers:
     # -- settings -----------------------------------------------------------------------------
     @router.on(RequestCode.UPDATE_NAMESRV_CONFIG, EmptyHeader.decode, changes=True)
     async def _update_config(self, header: EmptyHeader, request: Request) -> Reply:
+        from kerolox.remoting.settings_requests import change_settings
+
         return await change_settings(self.dynamic_config, self.audit, request)
 
     @router.on(RequestCode.GET_NAMESRV_CONFIG, EmptyHeader.decode)
     async def _get_config(self, header: EmptyHeader, request: Request) -> Reply:
+        from kerolox.remoting.settings_requests import show_settings
+
         return show_settings(self.dynamic_config)
 
     @router.on(RequestCode.GET_BROKER_RUNTIME_INFO, EmptyHeader.decode)
