@@ -11,11 +11,11 @@ from kerolox.broker.config import BrokerConfig
 from kerolox.broker.replication.auto_switch import SlaveHandshake
 from kerolox.broker.replication.auto_switch_links import SyncMasterLink, SyncSlaveLink
 from kerolox.broker.replication.log_epochs import LogEpochs
-from kerolox.broker.replication.master import Replicated, SlaveEnd
+from kerolox.broker.replication.master import SlaveEnd
 from kerolox.broker.replication.slave import ReplicaLog
 from kerolox.broker.replication.sockets import replication_settings, steady_ms
 from kerolox.broker.replication.sync_set import SyncSet
-from kerolox.broker.replication.waits import SlaveWaits
+from kerolox.broker.replication.waits import Replicated, SlaveWaits
 from kerolox.kernel.store import StoreKernel
 from kerolox.protocol.java_numbers import LONG_MAX
 from kerolox.store.layout import EPOCH_FILE

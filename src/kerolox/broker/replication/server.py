@@ -7,10 +7,10 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kerolox.addresses import join_address
 from kerolox.broker.config import BrokerConfig
-from kerolox.broker.replication.master import LogRange, ProofCheck, SlaveEnd, SlaveLink
 from kerolox.broker.replication.sockets import (
     LoggedTexts,
     check_seconds,
@@ -27,6 +27,9 @@ from kerolox.remoting.tls.server_tls import TLS_FIRST_BYTE, ServerTls
 from kerolox.role_settings import DISABLED, ENFORCING
 from kerolox.tasks import end_tasks
 from kerolox.text import printable
+
+if TYPE_CHECKING:
+    from kerolox.broker.replication.master import ProofCheck, SlaveEnd
 
 ACCEPT_AGAIN_SECONDS = 0.5
 """After the system had no connection to give, as without descriptors."""
@@ -279,7 +282,10 @@ class SlaveServer:
         return ""
 
     def _plain_link(self, now_ms: int) -> SlaveEnd:
+        # Loaded when the first slave comes: most masters have none.
         import secrets
+
+        from kerolox.broker.replication.master import SlaveLink
 
         file_size = self._config.mapped_file_size_commit_log
         nonce = secrets.token_hex(NONCE_BYTES)
@@ -319,6 +325,8 @@ class SlaveServer:
         writer: asyncio.StreamWriter,
         peer: str,
     ) -> None:
+        from kerolox.broker.replication.master import LogRange
+
         store = self._store
         while True:
             data = await read_some(reader, REPORT_BYTES, check_seconds(self._settings))

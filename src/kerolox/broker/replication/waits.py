@@ -4,11 +4,64 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kerolox.broker.config import BrokerConfig
-from kerolox.broker.replication.master import Replicated, SlaveEnd
 from kerolox.broker.services.writer import FlushWaits
 from kerolox.kernel.append import ReplicationKernel
+
+if TYPE_CHECKING:
+    from kerolox.broker.replication.master import SlaveEnd
+
+
+class Replicated:
+    """How far the log is on a slave, any of which is enough.
+
+    Attributes:
+        offset: everything below it is on a slave (``push2SlaveMaxOffset``).
+    """
+
+    def __init__(self, behind_max: int) -> None:
+        """Without slaves. ``behind_max``: haSlaveFallbehindMax."""
+        self._behind_max = behind_max
+        self._links: set[SlaveEnd] = set()
+        self.offset = 0
+
+    @property
+    def slaves(self) -> int:
+        """Slaves that said where they stand."""
+        return sum(link.position >= 0 for link in self._links)
+
+    @property
+    def links(self) -> list[SlaveEnd]:
+        """Those slaves, in the order of their addresses."""
+        return sorted((each for each in self._links if each.position >= 0), key=lambda e: e.peer)
+
+    def add(self, link: SlaveEnd) -> None:
+        """A slave connected."""
+        self._links.add(link)
+
+    def remove(self, link: SlaveEnd) -> None:
+        """It is gone; what it acknowledged stays so."""
+        self._links.discard(link)
+
+    def note(self, link: SlaveEnd) -> bool:
+        """Examine what a slave acknowledged; whether ``offset`` moved."""
+        if link.acknowledged <= self.offset:
+            return False
+        self.offset = link.acknowledged
+        return True
+
+    def is_available(self, end_offset: int) -> bool:
+        """Whether a record that ends there may wait for a slave (``isSlaveOK``). False is
+        SLAVE_NOT_AVAILABLE."""
+        return end_offset < self.available_below
+
+    @property
+    def available_below(self) -> int:
+        """A record that ends before this offset may wait for a slave: one is connected and not too
+        far behind. 0: none is."""
+        return self.offset + self._behind_max if self.slaves else 0
 
 
 class SlaveWaits:

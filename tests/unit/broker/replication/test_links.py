@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerolox.broker.replication.comparing import DivergedError, LogGoneError
-from kerolox.broker.replication.master import LogRange, Replicated, SlaveLink
+from kerolox.broker.replication.master import LogRange, SlaveLink
 from kerolox.broker.replication.slave import NOTE_MS_MAX, MasterLink
+from kerolox.broker.replication.waits import Replicated
 from kerolox.broker.replication.wire import (
     FRAME_BYTES,
     HEAD,
