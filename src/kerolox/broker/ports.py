@@ -7,7 +7,7 @@ import contextlib
 import errno
 import importlib.util
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from kerolox.broker.context import Context
@@ -182,11 +182,14 @@ class Ports:
         self._broker.popping.held.connection_closed(connection.connection_id)
 
     def _leave(self, connection: ServerConnection) -> None:
-        """The clients of a closed connection leave their groups, as many as one turn takes."""
+        """The clients of a closed connection leave their groups, in time slices."""
+        self._go_on_leaving(self._broker.tables.clients.leaving(connection))
+
+    def _go_on_leaving(self, steps: Iterator[None]) -> None:
         end = time.monotonic() + SLICE_SECONDS_MAX
-        for _ in self._broker.tables.clients.leaving(connection):
+        for _ in steps:
             if time.monotonic() >= end:
-                asyncio.get_running_loop().call_soon(self._leave, connection)
+                asyncio.get_running_loop().call_soon(self._go_on_leaving, steps)
                 return
 
     async def _listen_vip(self, listen_port: int) -> None:

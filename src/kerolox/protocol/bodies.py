@@ -7,6 +7,7 @@ Fields stand in alphabetical order of their wire names, as fastjson writes them,
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Mapping
 from typing import Annotated, TypeVar
@@ -273,6 +274,9 @@ def decode_request(data: bytes | memoryview, body_type: type[_Body]) -> _Body:
 
 
 def _decode_liberal(data: bytes | memoryview, body_type: type[_Body]) -> _Body:
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # As nearly always: at once what takes two passes otherwise.
+        return msgspec.json.decode(data, type=body_type, strict=False)
     loaded: object = None
     try:
         loaded = fastjson.loads(data, lenient_bytes_max=LENIENT_BODY_BYTES_MAX)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import random
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 
 from kerolox.broker.broker import Broker
 from kerolox.broker.tables import subscriptions as module
-from kerolox.broker.tables.subscriptions import GroupSubscriptions
+from kerolox.broker.tables.subscriptions import Changes, GroupSubscriptions
+from kerolox.errors import ClientClosedError
 from kerolox.message import encode_properties, tags_code
 from kerolox.protocol.bodies import SubscriptionData
 from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
@@ -20,6 +22,7 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_records
 from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.eventually import until
+from tests.support.slices import each_step_is_a_turn
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
@@ -32,6 +35,11 @@ def of(tag: str, version: int, topic: str = "T") -> SubscriptionData:
     return SubscriptionData(topic=topic, sub_string=tag, sub_version=version, code_set=codes)
 
 
+def all_of(steps: Iterator[Changes]) -> None:
+    for _ in steps:
+        pass
+
+
 class Group:
     """A group's subscriptions, told under a clock that is turned by hand."""
 
@@ -41,10 +49,10 @@ class Group:
 
     def declare(self, member: str, *wanted: SubscriptionData, client_id: str = "") -> None:
         self.now += 1
-        self.table.declare(member, client_id or member, wanted, self.now)
+        all_of(self.table.declare(member, client_id or member, wanted, self.now))
 
     def leave(self, member: str) -> None:
-        self.table.leave(member, member)
+        all_of(self.table.leave(member, member))
 
     @property
     def counts(self) -> str | None:
@@ -154,6 +162,61 @@ def test_growth_says_what_a_heartbeat_adds_and_no_more() -> None:
         group.declare(member, *wanted)
         assert (table.count, table.size) == (before[0] + growth[0], before[1] + growth[1])
     assert table.growth("z", (of("c", 1),)).fullest == 2
+
+
+def test_a_step_changes_so_many_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TOPICS_PER_STEP", 3)
+    table = GroupSubscriptions()
+    wanted = [of("a", 1, f"T{number}") for number in range(8)]
+    others = [of("b", 2, f"T{number}") for number in range(4, 12)]
+    updated = [
+        [len(changes.updated) for changes in steps]
+        for steps in (
+            table.declare("c", "c", wanted, 1),
+            table.declare("c", "c", others, 2),
+            table.leave("c", "c"),
+        )
+    ]
+    assert updated == [[3, 3, 2], [3, 3, 2, 3, 1], [3, 3, 2]]
+    assert (table.is_empty, table.current, table.count, table.size) == (True, {}, 0, 0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_members_that_declare_and_leave_at_the_same_time_end_as_if_in_turn(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What each said last counts, whatever was said between its steps."""
+    monkeypatch.setattr(module, "TOPICS_PER_STEP", 2)
+    chance = random.Random(seed)
+    table = GroupSubscriptions()
+    begun: list[Iterator[Changes]] = []
+    last: dict[str, dict[str, str]] = {}
+    for now in range(60):
+        member = chance.choice("xyz")
+        if chance.random() < 0.25:
+            last.pop(member, None)
+            begun.append(table.leave(member, member))
+        else:
+            last[member] = {
+                topic: chance.choice("ab") for topic in "STUVW" if chance.random() < 0.7
+            }
+            wanted = [of(tag, now, topic) for topic, tag in last[member].items()]
+            begun.append(table.declare(member, member, wanted, NOW + now))
+        next(begun[-1], None)
+        for _ in range(chance.randrange(3)):
+            next(chance.choice(begun), None)
+    for steps in begun:
+        all_of(steps)
+    in_turn = Group()
+    for member, topics in last.items():
+        in_turn.declare(member, *(of(tag, 0, topic) for topic, tag in topics.items()))
+    assert (table.count, table.size) == (in_turn.table.count, in_turn.table.size)
+    assert table.current.keys() == in_turn.table.current.keys() == table.newest.keys()
+    for topic, subscription in table.current.items():
+        assert subscription.sub_string in {each.get(topic) for each in last.values()}
+    for member in last:
+        all_of(table.leave(member, member))
+    assert (table.is_empty, table.current, table.count, table.size) == (True, {}, 0, 0)
 
 
 # -- brokers with clients of their own ------------------------------------------------------------
@@ -304,3 +367,49 @@ async def test_the_ways_in_which_a_group_wants_a_topic_are_bounded(
         assert "there are 2 ways in which its group wants a topic already" in (refused.remark or "")
         assert (await three.heartbeat("3", topics={"T": "a"}, version=3)).code == 0
         assert (await two.heartbeat("2", topics={"T": "c"}, version=0)).code == 0
+
+
+async def test_others_are_served_while_a_heartbeat_of_many_topics_is_taken(
+    broker: Broker, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later heartbeat of the connection, its end and other members come between the steps."""
+    monkeypatch.setattr("kerolox.broker.requests.client.TOPICS_PER_STEP", 2)
+    monkeypatch.setattr(module, "TOPICS_PER_STEP", 2)
+    each_step_is_a_turn(monkeypatch)
+    table = broker.parts.tables.clients
+
+    def wanted() -> int:
+        found = table.group("readers")
+        return 0 if found is None else len(found.subscriptions)
+
+    many = {f"T{number}": "*" for number in range(1_000)}
+    async with peer_of(broker) as one, peer_of(broker) as two:
+        long = asyncio.create_task(one.heartbeat("c", topics=many))
+        await until(wanted)
+        assert wanted() < 1_000
+        waiting = asyncio.create_task(two.heartbeat("d", topics=many))
+        assert (await peer.heartbeat("e", topics={"own": "*"})).code == ResponseCode.SUCCESS
+        assert 0 < wanted() < 1_000
+        later = await one.heartbeat("c", topics={"later": "*"}, version=2)
+        assert later.code == (await long).code == ResponseCode.SUCCESS
+        assert not waiting.done()
+        found = table.group("readers")
+        assert found is not None
+        assert {"later", "own"} <= found.subscriptions.keys()
+        assert (await waiting).code == ResponseCode.SUCCESS
+        assert wanted() == 1_002
+        leaving = asyncio.create_task(
+            two.ask(RequestCode.UNREGISTER_CLIENT, {"clientID": "d", "consumerGroup": "readers"})
+        )
+        await until(lambda: wanted() < 1_000)
+        assert wanted() > 2
+        assert (await leaving).code == ResponseCode.SUCCESS
+        assert found.subscriptions.keys() == {"later", "own"}
+        await two.heartbeat("d", topics=many)
+        cut_off = asyncio.create_task(two.heartbeat("d", topics={each + "x": "*" for each in many}))
+        await until(lambda: "T0x" in found.subscriptions)
+    with pytest.raises(ClientClosedError):
+        await cut_off
+    await until(lambda: found.subscriptions.keys() == {"own"})
+    await peer.ask(RequestCode.UNREGISTER_CLIENT, {"clientID": "e", "consumerGroup": "readers"})
+    assert (table._bytes, table._members, table._subscriptions) == (0, 0, 0)

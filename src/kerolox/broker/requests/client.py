@@ -5,6 +5,7 @@ queue locks (41, 42), the check of a subscription (46), which queues a member re
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
 from kerolox.broker.context import Context
 from kerolox.broker.errors import no_expression_filter, no_permission, system_error
@@ -13,6 +14,7 @@ from kerolox.broker.services.registration import ANSWER_SECONDS_MAX
 from kerolox.broker.tables.assignments import STRATEGIES
 from kerolox.broker.tables.clients import TOPICS_PER_GROUP_MAX, Client
 from kerolox.broker.tables.filters import compile_expression
+from kerolox.broker.tables.subscriptions import TOPICS_PER_STEP
 from kerolox.errors import BrokerError, MessageIllegalError
 from kerolox.filter.sql92_error import Sql92Error
 from kerolox.filter.tags import TAGS_MAX
@@ -77,7 +79,13 @@ async def heartbeat(broker: Context, header: EmptyHeader, request: Request) -> R
         if group is not None:
             made_topics |= _make_retry_topic(broker, consumer, group)
         notify = group is None or group.notify_consumer_ids_changed_enable
-        broker.tables.clients.add_consumer(consumer, client, notify=notify)
+        joining = broker.tables.clients.joining(consumer, client, notify=notify)
+        if len(consumer.subscription_data_set) > TOPICS_PER_STEP:
+            async with broker.tables.clients.large_heartbeats:
+                if not request.connection.closed:
+                    await _take(joining, slices)
+        else:
+            await _take(joining, slices)
         online = broker.tables.clients.group(consumer.group_name)
         await broker.tables.filters.register(
             consumer.group_name, {} if online is None else online.subscriptions, slices
@@ -95,6 +103,11 @@ async def heartbeat(broker: Context, header: EmptyHeader, request: Request) -> R
     if broker.tables.clients.fingerprint(request.connection, *parts) == fingerprint:
         broker.tables.clients.remember(client, fingerprint)
     return Reply()
+
+
+async def _take(steps: Iterator[None], slices: TimeSlices) -> None:
+    for _ in steps:
+        await slices.checkpoint()
 
 
 def _check_subscriptions(consumer: ConsumerData) -> None:
@@ -143,9 +156,14 @@ async def unregister(broker: Context, header: UnregisterClientHeader, request: R
     if header.consumer_group is not None:
         group = broker.tables.groups.get(header.consumer_group)
         notify = group is None or group.notify_consumer_ids_changed_enable
-        broker.tables.clients.remove_consumer(
+        leaving = broker.tables.clients.leaving_group(
             header.consumer_group, request.connection, notify=notify
         )
+        try:
+            await _take(leaving, TimeSlices())
+        finally:
+            for _ in leaving:  # also when the broker stops
+                pass
     return Reply()
 
 

@@ -8,6 +8,7 @@ Subscriptions go to the kernel, whose fast pulls use them.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ GROUPS_PER_CONNECTION_MAX = HEARTBEAT_GROUPS_MAX
 """Groups, of producers and of consumers, that the clients of one connection may be in."""
 
 TOPICS_PER_GROUP_MAX = 2_048
-"""Topics that one group may subscribe to: they change at once."""
+"""Topics that one group may subscribe to."""
 
 MEMBERS_MAX = 1_000_000
 """Clients in groups, each counted in each group."""
@@ -152,6 +153,8 @@ class ClientTable:
         self._subscriptions = 0
         self._bytes = 0
         self._operations = 0
+        self.large_heartbeats = asyncio.Lock()
+        """Held while a heartbeat of more than a step's topics is taken: see :meth:`joining`."""
         settings.subscribe(lambda old, new: self.take_heartbeats_anew())
         """Counts what operators change: see :meth:`take_heartbeats_anew`."""
 
@@ -204,10 +207,14 @@ class ClientTable:
         if known is not None and known.client_id != client.client_id:
             self._forget_producer(known)
 
-    def add_consumer(self, data: ConsumerData, client: Client, *, notify: bool) -> bool:
-        """A consumer's heartbeat. True: members or topics of the group changed. ``notify`` is the
+    def joining(self, data: ConsumerData, client: Client, *, notify: bool) -> Iterator[None]:
+        """A consumer's heartbeat, ``TOPICS_PER_STEP`` topics at each step. ``notify`` is the
         group's own notifyConsumerIdsChangedEnable. BrokerError, code 1: its connection, or the
         broker, has too many clients or subscriptions already.
+
+        Others may be served between two steps. A later heartbeat of the connection, or its end,
+        ends this one. Whether there is space is known at the first step, so one of several steps
+        is to be taken at a time.
         """
         self._check_consumer(data, client)
         group = self._groups.setdefault(data.group_name, ConsumerGroup(data.group_name))
@@ -221,24 +228,26 @@ class ClientTable:
         self._count_member(group.name, client, 1)
         group.members[client.connection] = client
         self._joined.setdefault(client.connection, _Joined()).consumer_groups.add(group.name)
-        if known is not None and known.client_id != client.client_id:
-            self._took(group, lambda wanted: wanted.leave(client.connection, known.client_id))
-        noted = self._took(
-            group,
-            lambda wanted: wanted.declare(
-                client.connection, client.client_id, data.subscription_data_set, self.now_ms()
-            ),
-        )
-        changed = noted.is_other_topics or is_new
         if model_changed:
             self._refresh(group.name)
+        wanted, connection = group.wanted, client.connection
+        if known is not None and known.client_id != client.client_id:
+            for _ in self._took(group, wanted.leave(connection, known.client_id)):
+                yield
+            if group.members.get(connection) is not client:
+                return
+        changed = is_new
+        named = data.subscription_data_set
+        declaring = wanted.declare(connection, client.client_id, named, self.now_ms())
+        for changes in self._took(group, declaring):
+            changed |= changes.is_other_topics
+            yield
         if is_new:
             _log.debug("%s joined group %s, %d members", client, group.name, len(group.members))
         elif changed:
             _log.debug("%s changed what group %s subscribes to", client, group.name)
         if changed and notify:
             self._notify(group)
-        return changed
 
     def remove_producer(self, group: str, connection: ServerConnection) -> None:
         """A producer unregistered."""
@@ -255,20 +264,25 @@ class ClientTable:
             self._forget_producer(left)
             self._left_one(connection)
 
-    def remove_consumer(self, group: str, connection: ServerConnection, *, notify: bool) -> None:
-        """A consumer unregistered."""
+    def leaving_group(
+        self, group: str, connection: ServerConnection, *, notify: bool
+    ) -> Iterator[None]:
+        """A consumer unregistered; its subscriptions go ``TOPICS_PER_STEP`` topics at each step.
+        All steps have to be taken."""
         found = self._groups.get(group)
-        if found is not None:
-            left = found.members.pop(connection, None)
-            if left is not None:
-                _log.debug("%s left group %s, %d members", left, group, len(found.members))
-                self._count_member(group, left, -1)
-                self._joined[connection].consumer_groups.discard(group)
-                self._left_one(connection)
-                self._took(found, lambda wanted: wanted.leave(connection, left.client_id))
-            self._left(found)
-            if notify:
-                self._notify(found)
+        if found is None:
+            return
+        left = found.members.pop(connection, None)
+        if left is not None:
+            _log.debug("%s left group %s, %d members", left, group, len(found.members))
+            self._count_member(group, left, -1)
+            self._joined[connection].consumer_groups.discard(group)
+            self._left_one(connection)
+            for _ in self._took(found, found.wanted.leave(connection, left.client_id)):
+                yield
+        self._left(found)
+        if notify:
+            self._notify(found)
 
     def connection_closed(self, connection: ServerConnection) -> None:
         """Forget all clients of a connection."""
@@ -276,8 +290,8 @@ class ClientTable:
             pass
 
     def leaving(self, connection: ServerConnection) -> Iterator[None]:
-        """As :meth:`connection_closed`, a group at each step. Others may be served between two; who
-        begins anew goes on."""
+        """As :meth:`connection_closed`, a group at each step, or ``TOPICS_PER_STEP`` topics. Others
+        may be served between two. All steps have to be taken."""
         joined = self._joined.get(connection)
         if joined is None:
             return
@@ -286,7 +300,7 @@ class ClientTable:
             self.remove_producer(name, connection)
             yield
         for name in list(joined.consumer_groups):
-            self.remove_consumer(name, connection, notify=True)
+            yield from self.leaving_group(name, connection, notify=True)
             yield
 
     def _members_of_all(self) -> list[Client]:
@@ -327,11 +341,12 @@ class ClientTable:
     # -- questions ----------------------------------------------------------------------------
     def groups(self) -> list[ConsumerGroup]:
         """The consumer groups that are online."""
-        return list(self._groups.values())
+        return [group for group in self._groups.values() if group.members]
 
     def group(self, name: str) -> ConsumerGroup | None:
         """A consumer group that has members online."""
-        return self._groups.get(name)
+        found = self._groups.get(name)
+        return found if found is not None and found.members else None
 
     def is_member(self, group: str, connection: ServerConnection) -> bool:
         """Whether a client of a connection is in a consumer group."""
@@ -363,7 +378,7 @@ class ClientTable:
 
     def groups_of(self, topic: str) -> list[str]:
         """The groups online that subscribe to a topic."""
-        return [g.name for g in self._groups.values() if topic in g.subscriptions]
+        return [g.name for g in self.groups() if topic in g.subscriptions]
 
     def producers(self, group: str) -> list[Client] | None:
         """The producers of a group; None when there are none."""
@@ -445,24 +460,25 @@ class ClientTable:
         if not joined.producer_groups and not joined.consumer_groups:
             del self._joined[connection]
 
-    def _took(
-        self, group: ConsumerGroup, change: Callable[[GroupSubscriptions], Changes]
-    ) -> Changes:
-        """Let members want something else; count it, and tell the kernel."""
+    def _took(self, group: ConsumerGroup, steps: Iterator[Changes]) -> Iterator[Changes]:
+        """Let members want something else; count each step, and tell the kernel."""
         wanted = group.wanted
-        count, size = wanted.count, wanted.size
-        changes = change(wanted)
-        self._subscriptions += wanted.count - count
-        self._bytes += wanted.size - size
-        # The others' heartbeats are examined anew: what is kept of the group follows.
-        group.changes += changes.is_other
-        for topic in changes.updated:
-            subscription = wanted.current.get(topic)
-            if subscription is None:
-                self._store.delete_subscription(group.name, topic)
-            else:
-                self._push(group, subscription)
-        return changes
+        while True:
+            count, size = wanted.count, wanted.size
+            changes = next(steps, None)
+            self._subscriptions += wanted.count - count
+            self._bytes += wanted.size - size
+            if changes is None:
+                return
+            # The others' heartbeats are examined anew: what is kept of the group follows.
+            group.changes += changes.is_other
+            for topic in changes.updated:
+                subscription = wanted.current.get(topic)
+                if subscription is None:
+                    self._store.delete_subscription(group.name, topic)
+                else:
+                    self._push(group, subscription)
+            yield changes
 
     def _push(self, group: ConsumerGroup, subscription: SubscriptionData) -> None:
         refused = group.message_model == "BROADCASTING" and group.name in self._no_broadcast
@@ -476,7 +492,8 @@ class ClientTable:
         )
 
     def _left(self, group: ConsumerGroup) -> None:
-        if group.members:
+        # What the last ones wanted may be on its way out: it leaves with them.
+        if group.members or not group.wanted.is_empty:
             return
         self._groups.pop(group.name, None)
         self._on_group_gone(group.name)
