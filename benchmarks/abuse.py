@@ -1,7 +1,7 @@
 """How long others wait for an answer while somebody is hostile, on both kernels, on any machine.
 
     python benchmarks/abuse.py [a part of a scenario's name ...]
-    python benchmarks/abuse.py --grpc [--seconds 2] [--rounds 3] [a part of a name ...]
+    python benchmarks/abuse.py --grpc [--seconds 2] [--rounds 5] [a part of a name ...]
 
 Plays each scenario of ``tests/abuse/scenarios.py`` beside a probe, and prints a line for each: of
 the probe's answers the median, the 99th percentile and the slowest in milliseconds of the
@@ -11,15 +11,18 @@ within 100 ms.
 
 With ``--grpc`` those of ``tests/abuse/grpc_scenarios.py``, on one server for each kernel. Each is
 played again and again for some seconds, in turn with as many seconds of calm, and of the same storm
-at another server of this machine: what a storm costs whoever shares a processor with it. A line
-has, of sends and receives by gRPC and by remoting, the 99th percentile in calm, beside the storm at
-the other server, and beside the storm: the medians of the rounds. The last is to be above the one
-before it by under 10 %.
+at another server of this machine: what a storm costs whoever shares the machine with it. The
+attacker is one process, with the other server on a processor of its own; the server and the probe
+share another one. A line has, of sends and receives by gRPC and by remoting, the 99th percentile
+in calm, beside the storm at the other server, and beside the storm: the medians of the rounds. The
+last is to be above the one before it by under 10 %. The first line is a storm of nothing: what the
+method itself says where nothing moves.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 import tempfile
@@ -46,13 +49,21 @@ from kerolox.protocol.codes import RequestCode
 SERVED_MS_MAX = 100.0
 KINDS = "send by gRPC", "receive by gRPC", "send", "pull"
 
+SERVER_S, *_, ATTACKER_S = sorted(os.sched_getaffinity(0)) * 2
+"""Processors; the same where there is one."""
+
+CALM_SECONDS = 0.1
+
+STEADY_PAUSE_SECONDS = 0.002
+"""Between two rounds of the probe beside storms by gRPC: some hundred rounds a second."""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("wanted", nargs="*")
     parser.add_argument("--grpc", action="store_true")
     parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--kernel", choices=KERNELS)
     options = parser.parse_args()
 
@@ -61,7 +72,8 @@ def main() -> None:
 
     kernels = (options.kernel,) if options.kernel else KERNELS
     if options.grpc:
-        storms = {name: each.play for name, each in GRPC_FLOODS.items() if is_wanted(name)}
+        storms: dict[str, Callable[[Up], None]] = {"nothing": nothing}
+        storms |= {name: each.play for name, each in GRPC_FLOODS.items() if is_wanted(name)}
         for kernel in kernels:
             in_turn(kernel, storms, options.seconds, options.rounds)
         return
@@ -96,6 +108,17 @@ def percentile_99(sorted_ms: list[float]) -> float:
 
 
 # -- the port for gRPC ------------------------------------------------------------------------
+def nothing(up: Up) -> None:
+    """Nobody is hostile."""
+    time.sleep(CALM_SECONDS)
+
+
+def pin(pid: int, processor: int) -> None:
+    """Have all threads of a process run there alone, with those that they start."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(task.name), {processor})
+
+
 def in_turn(
     kernel: str, storms: dict[str, Callable[[Up], None]], seconds: float, rounds: int
 ) -> None:
@@ -104,12 +127,13 @@ def in_turn(
     print(head + "".join(f"{kind:>27}" for kind in KINDS))
     with (
         tempfile.TemporaryDirectory() as folder,
-        served_up(Path(folder) / "here", kernel) as up,
-        served_up(Path(folder) / "elsewhere", kernel) as other,
+        served_up(Path(folder) / "here", kernel, SERVER_S) as up,
+        served_up(Path(folder) / "elsewhere", kernel, ATTACKER_S) as other,
     ):
+        pin(os.getpid(), ATTACKER_S)
         for name, play in storms.items():
             plays: tuple[Callable[[], None], ...] = (
-                lambda: time.sleep(0.1),
+                lambda: nothing(up),
                 lambda play=play: play(other),  # type: ignore[misc]
                 lambda play=play: play(up),  # type: ignore[misc]
             )
@@ -126,11 +150,13 @@ def in_turn(
 
 
 @contextmanager
-def served_up(folder: Path, kernel: str) -> Iterator[Up]:
+def served_up(folder: Path, kernel: str, processor: int) -> Iterator[Up]:
     """A server with the topic of the storms, which has served a call by gRPC."""
     with Up(folder, settings=SETTINGS, kernel=kernel, grpc=True) as up:
         ask(up.broker, RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(TOPIC, queues=1))
         served(up)
+        assert up.process is not None
+        pin(up.process.pid, processor)
         yield up
 
 
@@ -138,7 +164,8 @@ def watched(
     up: Up, seconds: float, play: Callable[[], None], found: dict[str, list[float]]
 ) -> None:
     """Play for some seconds beside a probe; what it saw of each kind."""
-    with Probe(up) as probe:
+    with Probe(up, pause_seconds=STEADY_PAUSE_SECONDS) as probe:
+        pin(probe.pid, SERVER_S)
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             play()

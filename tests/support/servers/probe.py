@@ -152,9 +152,11 @@ class Seen:
 class Probe:
     """Watches both roles of an ``Up`` from entry to exit; then :meth:`verdict` judges."""
 
-    def __init__(self, up: Up) -> None:
+    def __init__(self, up: Up, *, pause_seconds: float = PAUSE_SECONDS) -> None:
+        """``pause_seconds``: between two rounds."""
         assert up.process is not None
         self.up = up
+        self._pause_seconds = pause_seconds
         self._pid = up.process.pid
         self._process: subprocess.Popen[str] | None = None
         self._log_begin = up.log.stat().st_size
@@ -165,7 +167,7 @@ class Probe:
     def __enter__(self) -> Self:
         self._process = forked.start(
             "tests.support.servers.probe",
-            [self.up.broker, self.up.namesrv, self._pid, self.up.grpc_port],
+            [self.up.broker, self.up.namesrv, self._pid, self.up.grpc_port, self._pause_seconds],
             os.environ,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -176,6 +178,12 @@ class Probe:
         if self.up.counted is not None:
             figures_of(self.up.counted)
         return self
+
+    @property
+    def pid(self) -> int:
+        """Of the process that watches."""
+        assert self._process is not None
+        return self._process.pid
 
     def __exit__(
         self,
@@ -276,10 +284,10 @@ class _Watch:
             self._round()
         self._answers.clear()
 
-    def watch(self) -> Seen:
+    def watch(self, pause_seconds: float) -> Seen:
         before = most = memory_mib(self._pid)
         wrong = ""
-        while not self.stopping.wait(PAUSE_SECONDS) or len(self._answers) < ANSWERS_MIN:
+        while not self.stopping.wait(pause_seconds) or len(self._answers) < ANSWERS_MIN:
             try:
                 self._round()
             except Exception as error:
@@ -384,7 +392,7 @@ def _registration(version: int) -> RemotingCommand:
 
 
 def main() -> None:
-    broker, namesrv, pid, grpc_port = sys.argv[1:]
+    broker, namesrv, pid, grpc_port, pause_seconds = sys.argv[1:]
     deadline = time.monotonic() + ANSWER_SECONDS_MAX
     while True:
         try:
@@ -400,7 +408,7 @@ def main() -> None:
         watch.stopping.set()
 
     threading.Thread(target=stop_at_the_end_of_input, daemon=True).start()
-    seen = watch.watch()
+    seen = watch.watch(float(pause_seconds))
     json.dump(seen.__dict__, sys.stdout)
 
 
