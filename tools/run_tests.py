@@ -29,6 +29,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
+import kept_modules
 from kerolox.errors import ConfigError
 from kerolox.spark.java import require_java
 from passed import Passed, compiler, kernel_files, state_of
@@ -261,6 +262,8 @@ def main() -> int:
     started, processors = time.time(), Processors()
     os.environ[RUN_VARIABLE] = f"{started:.0f}-{os.getpid()}"
     before = max(0.0, started - float(os.environ.get(STARTED_VARIABLE, started)))
+    kept, compiled = kept_modules.place(), kept_modules.compiled_folder()
+    kept_modules.bring(kept, compiled)
     missing = [] if QUICK in sys.argv else missing_tools()
     for marker, why in missing:
         print(f"tests: the {marker} tests are left out: {why}")
@@ -275,6 +278,8 @@ def main() -> int:
         return 1
     result = run_quick() if QUICK in sys.argv else run_all(missing)
     outcomes += result.outcomes
+    if QUICK not in sys.argv:
+        kept_modules.keep(kept, compiled)
     for outcome in outcomes:
         print(f"tests: {outcome}")
     counted = sum(outcome.used for outcome in outcomes)

@@ -76,7 +76,7 @@ def check_point_is_ahead(patches: Patches) -> None:
     patches.set(TimerStore, "write_checkpoint", write)
 
 
-@_bug(3)
+@_bug(48)
 def check_point_does_not_wait_for_log(patches: Patches) -> None:
     """What counts as delivered may still be lost, as in RocketMQ."""
 

@@ -47,7 +47,7 @@ SPARES = "--spare-workers"
 LATE = pytest.StashKey[frozenset[str]]()
 """Of the configuration: scopes that a spare worker does not begin, since they wait for a build."""
 
-IDLE_MIN, IDLE_ENOUGH = 4.0, 12.0
+IDLE_MIN, IDLE_ENOUGH = 1.0, 5.0
 """Per cent of all processors, over `LOOK_SECONDS`: below the first one spare worker fewer is given
 tests, from the second on one more."""
 

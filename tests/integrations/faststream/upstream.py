@@ -7,27 +7,42 @@ They are no part of FastStream's distributions. ``base-tests.tar.xz`` holds thos
 
 from __future__ import annotations
 
-import atexit
 import sys
 import tarfile
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tests.support.kept import digest_of, forget_old, kept_folder
+
 PACKAGE = "faststream_tests"
 
 
+ARCHIVE = Path(__file__).with_name("base-tests.tar.xz")
+ARCHIVES_MAX = 2
+
+
 def unpack() -> None:
-    """Have the tests imported from a folder that goes with this process."""
-    if PACKAGE in sys.modules or any(PACKAGE in path for path in sys.path):
+    """Have the tests imported from a folder that all runs share: they are compiled once."""
+    if PACKAGE in sys.modules:
         return
-    folder = tempfile.TemporaryDirectory(prefix=f"{PACKAGE}-")
-    atexit.register(folder.cleanup)
-    with tarfile.open(Path(__file__).with_name("base-tests.tar.xz")) as archive:
-        archive.extractall(folder.name, filter="data")
-    sys.path.append(folder.name)
-    pytest.register_assert_rewrite(PACKAGE)
+    folder = kept_folder("faststream") / digest_of([ARCHIVE], ARCHIVE.parent)[:16]
+    if not folder.exists():
+        with (
+            tempfile.TemporaryDirectory(dir=folder.parent) as fresh,
+            tarfile.open(ARCHIVE) as archive,
+        ):
+            unpacked = Path(fresh) / folder.name
+            archive.extractall(unpacked, filter="data")
+            # Another process may have been first.
+            with suppress(OSError):
+                unpacked.rename(folder)
+        forget_old(folder.parent.iterdir(), ARCHIVES_MAX)
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+        pytest.register_assert_rewrite(PACKAGE)
 
 
 unpack()
