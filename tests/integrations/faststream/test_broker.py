@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +12,8 @@ from typing import Any
 
 import pytest
 from faststream import AckPolicy
-from faststream.exceptions import IncorrectState
+from faststream.exceptions import IncorrectState, RejectMessage
+from faststream.message import AckStatus
 from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256
 
 import kerolox
@@ -31,6 +33,7 @@ from kerolox.integrations.faststream import (
     KeroloxRouter,
     TestKeroloxBroker,
 )
+from kerolox.integrations.faststream.subscriber import HandlersLock
 from kerolox.testing import LocalBroker
 from tests.support.eventually import until
 
@@ -460,3 +463,112 @@ def test_security_becomes_accounts_and_tls() -> None:
     assert KeroloxBroker("127.0.0.1:1", security=BaseSecurity())._settings.tls is False
     with pytest.raises(ConfigError, match="SASLPlaintext"):
         KeroloxBroker("127.0.0.1:1", security=SASLScram256("a", "b"))
+
+
+# -- settling and decoding by ourselves -----------------------------------------------------------
+async def test_each_message_is_settled_by_its_own_policy_though_handlers_nest() -> None:
+    broker = KeroloxBroker("127.0.0.1:9", logger=None)
+    got: dict[str, KeroloxMessage] = {}
+
+    @broker.subscriber("outer")
+    async def outer(body: str, message: KeroloxMessage) -> None:
+        got["outer"] = message
+        await broker.publish(body, "inner")
+
+    @broker.subscriber("inner", ack_policy=AckPolicy.MANUAL)
+    async def inner(message: KeroloxMessage) -> None:
+        got["inner"] = message
+
+    async with TestKeroloxBroker(broker):
+        await broker.publish("a", "outer")
+    assert got["inner"].committed is None
+    assert got["outer"].committed is AckStatus.ACKED
+
+
+@pytest.mark.parametrize(
+    ("policy", "status"),
+    [
+        (AckPolicy.NACK_ON_ERROR, AckStatus.NACKED),
+        (AckPolicy.REJECT_ON_ERROR, AckStatus.REJECTED),
+        (AckPolicy.ACK, AckStatus.ACKED),
+        (AckPolicy.MANUAL, None),
+    ],
+)
+async def test_a_handler_that_raises_has_its_message_settled_by_the_policy(
+    policy: AckPolicy, status: AckStatus | None
+) -> None:
+    broker, got = KeroloxBroker("127.0.0.1:9", logger=None), []
+
+    @broker.subscriber("raises", ack_policy=policy)
+    async def raises(message: KeroloxMessage) -> None:
+        got.append(message)
+        raise ValueError("no such order")
+
+    @broker.subscriber("wishes", ack_policy=policy)
+    async def wishes(message: KeroloxMessage) -> None:
+        got.append(message)
+        raise RejectMessage
+
+    async with TestKeroloxBroker(broker):
+        with pytest.raises(ValueError, match="no such order"):
+            await broker.publish("a", "raises")
+        assert [message.committed for message in got] == [status]
+        if policy is not AckPolicy.MANUAL:
+            await broker.publish("a", "wishes")
+            assert got[1].committed is AckStatus.REJECTED
+
+
+@pytest.mark.parametrize("batch", [False, True])
+async def test_json_is_read_as_python_reads_it(batch: bool) -> None:
+    texts = {b"NaN": "nan", b"[1e999, -0.0, 1.0]": "[inf, -0.0, 1.0]", b'"\\ud800"': "'\\ud800'"}
+    texts[b'{"a": 1, "a": 12345678901234567890123}'] = "{'a': 12345678901234567890123}"
+    broker, got = KeroloxBroker("127.0.0.1:9", logger=None), []
+
+    @broker.subscriber("T", batch=batch)
+    async def handle(message: KeroloxMessage) -> None:
+        got.append(await message.decode())
+
+    async with TestKeroloxBroker(broker):
+        for text in texts:
+            await broker.publish(text, "T", headers={"content-type": "application/json"})
+        with pytest.raises(json.JSONDecodeError, match="Expecting value"):
+            await broker.publish(b"[1,]", "T", headers={"content-type": "application/json"})
+    assert [repr(each[0] if batch else each) for each in got] == list(texts.values())
+
+
+async def test_a_stop_waits_until_the_message_is_settled() -> None:
+    broker, order = KeroloxBroker("127.0.0.1:9", logger=None), []
+    begun, may_go_on = asyncio.Event(), asyncio.Event()
+
+    @broker.subscriber("T")
+    async def handle(message: KeroloxMessage) -> None:
+        raise ValueError("no such order")
+
+    class Slow(KeroloxMessage):
+        async def nack(self, delay: Any = None) -> None:
+            begun.set()
+            await may_go_on.wait()
+            await super().nack(delay)
+            order.append("settled")
+
+    async with TestKeroloxBroker(broker):
+        [subscriber] = broker.subscribers
+        subscriber.lock = HandlersLock()
+        [call] = subscriber.calls
+
+        async def slow_parse(raw: MessageExt) -> KeroloxMessage:
+            return Slow(raw, raw.body)
+
+        call.parser = slow_parse
+        raw = MessageExt(
+            topic="T", body=b"a", queue_id=0, queue_offset=0, commit_log_offset=0, properties={}
+        )
+        task = asyncio.create_task(subscriber.consume(raw))
+        await begun.wait()
+        stop = asyncio.create_task(subscriber.stop())
+        stop.add_done_callback(lambda _: order.append("stopped"))
+        await asyncio.sleep(0)
+        may_go_on.set()
+        await stop
+        await task
+    assert order == ["settled", "stopped"]

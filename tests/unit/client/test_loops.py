@@ -39,6 +39,11 @@ class Looped(Consumer):
         async with asyncio.timeout(SECONDS_MAX):
             return await anext(self)
 
+    async def settled(self) -> int:
+        """As :meth:`stored`, when this iteration of the event loop has ended."""
+        await asyncio.sleep(0)
+        return self.stored()
+
     def stored(self) -> int:
         """Up to where the queue's offset may be stored."""
         assert self._parts is not None
@@ -54,7 +59,7 @@ async def test_messages_are_acked_one_by_one_and_each_once(broker: LockBroker) -
             got.append(message.queue_offset)
             assert await consumer.ack(message)
             assert not await consumer.ack(message)
-            assert consumer.stored() == message.queue_offset + 1
+            assert await consumer.settled() == message.queue_offset + 1
             if len(got) == 5:
                 break
     assert got == [0, 1, 2, 3, 4]
@@ -67,17 +72,47 @@ async def test_several_messages_are_acked_together_and_each_once(broker: LockBro
     async with consumer:
         messages = [await consumer.next() for _ in range(6)]
         assert await consumer.ack(each for each in messages[3:5])
-        assert consumer.stored() <= 0
+        assert await consumer.settled() <= 0
         assert await consumer.ack(messages[:2])
-        assert consumer.stored() == 2
+        assert await consumer.settled() == 2
         # One was acked before, and the others count.
         assert not await consumer.ack([messages[2], messages[3]])
-        assert consumer.stored() == 5
+        assert await consumer.settled() == 5
         assert await consumer.ack([])
         with pytest.raises(ConfigError, match="messages has one that is of type str"):
             await consumer.ack([messages[5], "x"])  # type: ignore[list-item]
         assert await consumer.ack(messages[5])
-        assert consumer.stored() == 6
+        assert await consumer.settled() == 6
+
+
+async def test_a_loop_that_never_waits_lets_others_run(
+    broker: LockBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.count = 30
+    consumer, others, now_ms = Looped(broker), 0, 1_000_000
+
+    async def other() -> None:
+        nonlocal others
+        while True:
+            others += 1
+            await asyncio.sleep(0)
+
+    def steady_ms() -> int:
+        nonlocal now_ms
+        now_ms += 1
+        return now_ms
+
+    async with consumer:
+        await until(lambda: len(consumer._stream._waiting) == broker.count)
+        task = asyncio.create_task(other())
+        monkeypatch.setattr(clock, "steady_ms", steady_ms)
+        async for message in consumer:
+            assert await consumer.ack(message)
+            if message.queue_offset == 29:
+                break
+        monkeypatch.undo()
+        task.cancel()
+    assert others > 5
 
 
 async def test_after_a_break_messages_may_be_settled_and_a_loop_goes_on_behind(
@@ -95,9 +130,9 @@ async def test_after_a_break_messages_may_be_settled_and_a_loop_goes_on_behind(
             assert second.queue_offset == 1
             assert await consumer.ack(second)
             break
-        assert consumer.stored() <= 0  # the first one is not done with
+        assert await consumer.settled() <= 0  # the first one is not done with
         assert await consumer.ack(first)
-        assert consumer.stored() == 2
+        assert await consumer.settled() == 2
 
 
 async def test_what_is_not_acked_at_the_close_is_not_committed_nor_what_is_behind(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol
 
-from faststream.message import StreamMessage
+from faststream.message import AckStatus, StreamMessage
 
 from kerolox.client.core.delays import Duration
 from kerolox.message import MessageExt
@@ -45,9 +45,10 @@ class KeroloxMessage(StreamMessage[Any]):
 
     async def ack(self) -> None:
         """It is done, and does not come again."""
-        if self.committed is None and self.settler is not None:
-            await self.settler.ack(self.raw_messages)
-        await super().ack()
+        if self.committed is None:
+            if self.settler is not None:
+                await self.settler.ack(self.raw_messages)
+            self.committed = AckStatus.ACKED
 
     async def nack(self, delay: Duration | None = None) -> None:
         """It comes again, with one more of ``reconsume_times``; too often: it is a dead letter.

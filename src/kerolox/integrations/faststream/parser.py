@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+import msgspec
+from faststream._internal.constants import ContentTypes
 from faststream.message import StreamMessage, decode_message
 
 from kerolox.errors import RemoteProtocolError
@@ -69,6 +71,9 @@ def body_of(message: MessageExt) -> bytes:
     return b"" if EMPTY_BODY in message.properties else message.body
 
 
+_from_json = msgspec.json.Decoder().decode
+
+
 class _Encoded(NamedTuple):
     """What of a message says how its body is decoded."""
 
@@ -126,7 +131,7 @@ class KeroloxParser:
             RemoteProtocolError: the body can't be inflated.
         """
         _check_body(message.raw_message)
-        return decode_message(message)
+        return _decoded(message)
 
     async def decode_batch(self, message: StreamMessage[Any]) -> list[DecodedMessage]:
         """The bodies of a batch, each by its own content type.
@@ -139,9 +144,18 @@ class KeroloxParser:
             message.raw_message, message.body, message.batch_headers, strict=True
         ):
             _check_body(raw)
-            one = _Encoded(body, headers.get(CONTENT_TYPE))
-            decoded.append(decode_message(cast("StreamMessage[Any]", one)))
+            decoded.append(_decoded(_Encoded(body, headers.get(CONTENT_TYPE))))
         return decoded
+
+
+def _decoded(message: StreamMessage[Any] | _Encoded) -> DecodedMessage:
+    """What FastStream makes of a body; JSON, of which most are, takes it ten times as long."""
+    if message.content_type == ContentTypes.JSON.value:
+        try:
+            return cast("DecodedMessage", _from_json(message.body))
+        except ValueError:
+            pass  # no number, NaN: Python's reader takes more, and it knows the usual errors
+    return decode_message(cast("StreamMessage[Any]", message))
 
 
 def headers_of(message: MessageExt) -> dict[str, str]:

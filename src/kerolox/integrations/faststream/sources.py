@@ -53,10 +53,7 @@ class PushSource:
         self.start: Callable[[], Awaitable[None]] = consumer.start
         self.next: Callable[[], Awaitable[MessageExt]] = consumer.__anext__
         self.close: Callable[[], Awaitable[None]] = consumer.close
-
-    def ack(self, messages: Sequence[MessageExt]) -> Awaitable[object]:
-        """They are done."""
-        return self._consumer.ack(messages)
+        self.ack: Callable[[Sequence[MessageExt]], Awaitable[object]] = consumer.ack
 
     async def nack(self, messages: Sequence[MessageExt], delay: Duration | None) -> None:
         """They come again: those of an ordered queue after a second, others after a delay level."""

@@ -129,6 +129,9 @@ class MemoryConsumer:
         await self._closed.wait()
         raise StopAsyncIteration
 
+    async def ack(self, messages: Sequence[MessageExt]) -> None:
+        """Nothing came."""
+
 
 class MemoryConnection:
     """A connection to nothing."""

@@ -280,11 +280,15 @@ class PushConsumer(Client):
 
         Several loops may run at the same time; each message is in one of them.
         """
-        if not self._stream.is_over:
+        stream = self._stream
+        if not stream.is_over:
             self._open_cluster()
-        if not self._stream.topics:
+            message = stream.take()
+            if message is not None:
+                return message
+        if not stream.topics:
             raise ConfigError("every topic has a listener; subscribe to one without, to loop over")
-        return await self._stream.next()
+        return await stream.next()
 
     async def ack(self, messages: MessageExt | Iterable[MessageExt]) -> bool:
         """Say that a message of a loop over the consumer is done with, or that several are.

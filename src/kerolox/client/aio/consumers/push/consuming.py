@@ -164,7 +164,7 @@ class Consuming:
                     await self._failed(assignment, messages, failed, now_ms - start_ms)
                     now_ms = clock.steady_ms()
                 else:
-                    self._went_well(assignment, messages, now_ms - start_ms)
+                    self.went_well(assignment, messages, now_ms - start_ms)
             except asyncio.CancelledError:
                 if not workers.is_closing:
                     self._consume_later(assignment, messages)
@@ -185,7 +185,7 @@ class Consuming:
             failed = self.listeners.outcome(messages, call.result)[0]
         if failed:
             return self._failed(call.assignment, messages, failed, call.elapsed_ms)
-        self._went_well(call.assignment, messages, call.elapsed_ms)
+        self.went_well(call.assignment, messages, call.elapsed_ms)
         return None
 
     async def _consume_odd(self, assignment: Assignment, messages: list[MessageExt]) -> None:
@@ -202,11 +202,13 @@ class Consuming:
         if failed:
             await self._failed(assignment, messages, failed, elapsed_ms)
         else:
-            self._went_well(assignment, messages, elapsed_ms)
+            self.went_well(assignment, messages, elapsed_ms)
 
-    def _went_well(
+    def went_well(
         self, assignment: Assignment, messages: list[MessageExt], elapsed_ms: int
     ) -> None:
+        """Messages are done with, after so many milliseconds in all: the queue's offset may move
+        when this iteration of the event loop ends."""
         if not assignment.finished:
             self._unsettled.append(assignment)
         assignment.finished += messages

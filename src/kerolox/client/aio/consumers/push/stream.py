@@ -3,6 +3,9 @@
 A message that was given out stays unfinished until it is settled: its queue's offset does not pass
 it. A message that nobody settles in time goes back for a retry, as that of a listener would. When
 its queue is lost, or the consumer closes, the group gets it again.
+
+Messages that are done leave their queue when the event loop's iteration ends, all at once. A loop
+over the consumer whose body never waits is made to wait now and then, so that iterations end.
 """
 
 from __future__ import annotations
@@ -10,9 +13,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from itertools import repeat
+from typing import TYPE_CHECKING, Protocol
 
 from kerolox import clock
+from kerolox.client.aio.consumers.push.workers import SLICE_MS_MAX
 from kerolox.client.core.consuming.outcome import Action, Outcome
 from kerolox.client.core.hooks import ConsumeContext, ConsumeReturnType
 from kerolox.message import MessageExt, note_consume_start
@@ -21,6 +26,18 @@ if TYPE_CHECKING:
     from kerolox.client.aio.consumers.push.assignment import Assignment
     from kerolox.client.aio.consumers.push.listening import Listeners
     from kerolox.client.core.consuming.stats import TopicStats
+
+    _Waiting = tuple[MessageExt, Assignment | None, asyncio.Future[Outcome] | None]
+    """A message and its queue, or, of an ordered queue, the outcome that its turn waits for."""
+
+    _Given = tuple[
+        MessageExt,
+        Assignment | None,
+        asyncio.Future[Outcome] | None,
+        int,
+        ConsumeContext | None,
+    ]
+    """The same, when that was (``steady_ms``), and what hooks made of it."""
 
 
 _DONE = Outcome.ack()
@@ -32,22 +49,15 @@ class Settling(Protocol):
     def stats_of(self, topic: str) -> TopicStats:
         """The counters of a topic."""
 
-    def finish(self, assignment: Assignment, messages: list[MessageExt]) -> None:
-        """Messages are done with."""
+    def went_well(
+        self, assignment: Assignment, messages: list[MessageExt], elapsed_ms: int
+    ) -> None:
+        """Messages are done with, after so many milliseconds in all."""
 
     async def give_back(
         self, assignment: Assignment, failed: list[tuple[MessageExt, Outcome]]
     ) -> None:
         """Have messages retried."""
-
-
-class _Delivery(NamedTuple):
-    message: MessageExt
-    assignment: Assignment | None
-    """None: the message is of an ordered queue, whose turn waits for the outcome."""
-    outcome: asyncio.Future[Outcome] | None
-    given_ms: int = 0
-    context: ConsumeContext | None = None
 
 
 class MessageStream:
@@ -61,16 +71,18 @@ class MessageStream:
         self.topics: set[str] = set()
         """Topics without listener, as the user names them."""
         self._overdue_seconds = overdue_seconds
-        self._waiting: deque[_Delivery] = deque()
-        self._given: dict[int, _Delivery] = {}
+        self._waiting: deque[_Waiting] = deque()
+        self._given: dict[int, _Given] = {}
         """What was given out and is not settled, by the identity of the message."""
         self._arrived = asyncio.Event()
+        self._slice_ends_ms = 0
+        """Whoever takes messages waits for the event loop's next iteration after this time."""
         self.is_over = False
         """The consumer closes."""
 
     def put(self, assignment: Assignment, messages: list[MessageExt]) -> None:
         """Messages of a queue that is not read in order."""
-        self._waiting.extend(_Delivery(message, assignment, None) for message in messages)
+        self._waiting.extend(zip(messages, repeat(assignment), repeat(None)))
         self._arrived.set()
 
     async def listen(self, messages: list[MessageExt]) -> list[Outcome | None]:
@@ -84,36 +96,48 @@ class MessageStream:
         return outcomes + [Outcome.nack()] * (len(messages) - len(outcomes))
 
     async def _outcome_of(self, message: MessageExt) -> Outcome:
-        delivery = _Delivery(message, None, asyncio.get_running_loop().create_future())
-        assert delivery.outcome is not None
-        self._waiting.append(delivery)
+        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._waiting.append((message, None, outcome))
         self._arrived.set()
         try:
             async with asyncio.timeout(self._overdue_seconds):
-                return await delivery.outcome
+                return await outcome
         except TimeoutError:
             return Outcome.nack()
         finally:
-            delivery.outcome.cancel()
+            outcome.cancel()
             self._given.pop(id(message), None)
+
+    def take(self) -> MessageExt | None:
+        """The next message, if one is here and nobody else has to run first."""
+        waiting = self._waiting
+        if not waiting or self.is_over:
+            return None
+        now_ms = clock.steady_ms()
+        while waiting and now_ms <= self._slice_ends_ms:
+            message, assignment, outcome = waiting.popleft()
+            if not _is_alive(assignment, outcome):
+                continue
+            note_consume_start((message,), now_ms)
+            context = None
+            if self.hooks is not None and assignment is not None:
+                context = self.hooks.begin_hooks(assignment.queue, [message])
+            self._given[id(message)] = message, assignment, outcome, now_ms, context
+            return message
+        return None
 
     async def next(self) -> MessageExt:
         """The next message, as soon as there is one; StopAsyncIteration: the consumer closes."""
         while not self.is_over:
-            while self._waiting:
-                delivery = self._waiting.popleft()
-                if _is_alive(delivery):
-                    message, now_ms = delivery.message, clock.steady_ms()
-                    note_consume_start([message], now_ms)
-                    context = None
-                    if self.hooks is not None and delivery.assignment is not None:
-                        context = self.hooks.begin_hooks(delivery.assignment.queue, [message])
-                    _, assignment, outcome, _, _ = delivery
-                    given = _Delivery(message, assignment, outcome, now_ms, context)
-                    self._given[id(message)] = given
-                    return message
-            self._arrived.clear()
-            await self._arrived.wait()
+            message = self.take()
+            if message is not None:
+                return message
+            if self._waiting:
+                await asyncio.sleep(0)
+            else:
+                self._arrived.clear()
+                await self._arrived.wait()
+            self._slice_ends_ms = clock.steady_ms() + SLICE_MS_MAX
         raise StopAsyncIteration
 
     async def settle(self, message: MessageExt, outcome: Outcome, consuming: Settling) -> bool:
@@ -121,19 +145,22 @@ class MessageStream:
         was settled before."""
         if outcome.action is Action.ACK:
             return self.done((message,), consuming)
-        delivery = self._given.pop(id(message), None)
-        if delivery is None or not _is_alive(delivery):
+        given = self._given.pop(id(message), None)
+        if given is None:
             return False
-        if delivery.outcome is not None:
-            delivery.outcome.set_result(outcome)
+        _, assignment, waiting, given_ms, context = given
+        if not _is_alive(assignment, waiting):
+            return False
+        if waiting is not None:
+            waiting.set_result(outcome)
             return True
-        assert delivery.assignment is not None
+        assert assignment is not None
         now_ms = clock.steady_ms()
-        stats = consuming.stats_of(delivery.assignment.queue.topic)
-        stats.failed.add(now_ms, 1, now_ms - delivery.given_ms)
-        if self.hooks is not None and delivery.context is not None:
-            self.hooks.end_hooks(delivery.context, ConsumeReturnType.FAILED, is_success=False)
-        await consuming.give_back(delivery.assignment, [(message, outcome)])
+        stats = consuming.stats_of(assignment.queue.topic)
+        stats.failed.add(now_ms, 1, now_ms - given_ms)
+        if self.hooks is not None and context is not None:
+            self.hooks.end_hooks(context, ConsumeReturnType.FAILED, is_success=False)
+        await consuming.give_back(assignment, [(message, outcome)])
         return True
 
     def done(self, messages: Iterable[MessageExt], consuming: Settling) -> bool:
@@ -141,25 +168,30 @@ class MessageStream:
         settled before. Those of a queue that stand together leave it together."""
         now_ms, is_each = clock.steady_ms(), True
         leaving: list[MessageExt] = []
-        assignment: Assignment | None = None
+        leaves: Assignment | None = None
         elapsed_ms = 0
         for message in messages:
-            delivery = self._given.pop(id(message), None)
-            if delivery is None or not _is_alive(delivery):
+            given = self._given.pop(id(message), None)
+            if given is None:
                 is_each = False
                 continue
-            _, queue_of, outcome, given_ms, context = delivery
-            if outcome is not None:
-                outcome.set_result(_DONE)
+            _, assignment, waiting, given_ms, context = given
+            if not _is_alive(assignment, waiting):
+                is_each = False
+                continue
+            if waiting is not None:
+                waiting.set_result(_DONE)
                 continue
             if self.hooks is not None and context is not None:
                 self.hooks.end_hooks(context, ConsumeReturnType.SUCCESS, is_success=True)
-            if queue_of is not assignment:
-                _finish(consuming, assignment, leaving, now_ms, elapsed_ms)
-                assignment, leaving, elapsed_ms = queue_of, [], 0
+            if assignment is not leaves:
+                if leaves is not None:
+                    consuming.went_well(leaves, leaving, elapsed_ms)
+                leaves, leaving, elapsed_ms = assignment, [], 0
             leaving.append(message)
             elapsed_ms += now_ms - given_ms
-        _finish(consuming, assignment, leaving, now_ms, elapsed_ms)
+        if leaves is not None:
+            consuming.went_well(leaves, leaving, elapsed_ms)
         return is_each
 
     def forget(self, message: MessageExt) -> None:
@@ -168,7 +200,9 @@ class MessageStream:
 
     def forget_lost(self) -> None:
         """Forget what was given out of queues that are not ours any more."""
-        self._given = {key: each for key, each in self._given.items() if _is_alive(each)}
+        self._given = {
+            key: given for key, given in self._given.items() if _is_alive(given[1], given[2])
+        }
 
     def end(self) -> None:
         """The consumer closes: whoever waits for a message learns that there will be none."""
@@ -176,20 +210,7 @@ class MessageStream:
         self._arrived.set()
 
 
-def _finish(
-    consuming: Settling,
-    assignment: Assignment | None,
-    messages: list[MessageExt],
-    now_ms: int,
-    elapsed_ms: int,
-) -> None:
-    if assignment is not None:
-        stats = consuming.stats_of(assignment.queue.topic)
-        stats.consumed.add(now_ms, len(messages), elapsed_ms)
-        consuming.finish(assignment, messages)
-
-
-def _is_alive(delivery: _Delivery) -> bool:
-    if delivery.outcome is not None:
-        return not delivery.outcome.done()
-    return delivery.assignment is not None and not delivery.assignment.process_queue.is_dropped
+def _is_alive(assignment: Assignment | None, outcome: asyncio.Future[Outcome] | None) -> bool:
+    if outcome is not None:
+        return not outcome.done()
+    return assignment is not None and not assignment.process_queue.is_dropped
