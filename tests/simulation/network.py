@@ -65,6 +65,9 @@ class Listening:
         """Host and port."""
         return self._name
 
+    def listen(self, backlog: int) -> None:
+        """It does from the start, and turns nobody away."""
+
     def close(self) -> None:
         """Listen no more."""
         self._network.unlisten(self._name, self)

@@ -48,6 +48,9 @@ from kerolox.tasks import end_tasks
 BACKLOG = 1024
 """Connections that the operating system may keep until they are accepted."""
 
+ACCEPTS_PER_ITERATION = 4
+"""Connections of a port that an iteration of the event loop takes up, some 0.1 ms each."""
+
 IDLE_SECONDS_MAX = 120.0
 """A connection without traffic for so long is closed (serverChannelMaxIdleTimeSeconds)."""
 
@@ -412,8 +415,10 @@ class RemotingServer:
         while sockets:
             try:
                 made = await loop.create_server(
-                    self._make_connection, sock=sockets[0], backlog=bounds.backlog
+                    self._make_connection, sock=sockets[0], backlog=ACCEPTS_PER_ITERATION
                 )
+                # To asyncio it is also how many are accepted at once.
+                sockets[0].listen(bounds.backlog)
             except BaseException:
                 for server in self._servers:
                     server.close()

@@ -24,7 +24,13 @@ from kerolox.protocol.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode, Ser
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting import connection as connection_module
 from kerolox.remoting.connection import CAN_RESET
-from kerolox.remoting.server import ConnectionLimits, FastPath, RemotingServer, ServerConnection
+from kerolox.remoting.server import (
+    ACCEPTS_PER_ITERATION,
+    ConnectionLimits,
+    FastPath,
+    RemotingServer,
+    ServerConnection,
+)
 
 ECHO, WAIT, FAIL, NOTHING, BIG, REFUSE = 1, 2, 3, 4, 5, 6
 
@@ -413,6 +419,24 @@ async def test_a_connection_too_many_is_closed_and_the_others_go_on(caplog) -> N
         first.send(request(ECHO, 2))
         assert (await first.receive()).opaque == 2
     assert "there are 1 connections already" in caplog.text
+
+
+async def test_connections_that_come_at_once_are_accepted_a_few_in_an_iteration() -> None:
+    async with serving() as (server, _handler, connect):
+        first = await connect()
+        first.send(request(ECHO, 1))
+        await first.receive()
+        with contextlib.ExitStack() as opened:
+            for _ in range(40):
+                opened.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            grown, count = [], len(server.connections)
+            async with asyncio.timeout(SECONDS_MAX):
+                while len(server.connections) < 41:
+                    await asyncio.sleep(0)
+                    grown.append(len(server.connections) - count)
+                    count += grown[-1]
+        # asyncio of Python 3.12 accepts one more.
+        assert max(grown) <= ACCEPTS_PER_ITERATION + 1
 
 
 async def test_a_connection_that_would_take_the_last_descriptors_is_closed(

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Protocol, cast
 
 from kerolox.kernel.feed import FED_MORE, FED_READY, FED_WAITS, TRIED_DECLINED, TRIED_FOUND
-from kerolox.kernel.http2 import Http2Error, Http2Event, Opened, Received
+from kerolox.kernel.http2 import Http2Error, Http2Event, Opened, Received, WasReset
 from kerolox.remoting.connection import (
     IN_FLIGHT_BYTES_MAX,
     PAUSED_BY_ANSWERS,
@@ -54,6 +54,9 @@ MESSAGES_WAITING_MAX = 64
 CALL_BYTES = 8 * 1024
 """What a call keeps besides its messages, until its handler is done: also when the peer has reset
 it."""
+
+EVENTS_PER_STEP = 4
+"""Of a connection, taken at a time where they wait for their turn."""
 
 LOST_PER_STEP = 16
 """Calls of a connection that is gone which are told so at a time."""
@@ -270,8 +273,10 @@ class GrpcConnection(ServerConnection):
         """Whose message is there, and whose turn is not."""
         self._lost: deque[Call] = deque()
         """Whose connection is gone, and who do not know it yet."""
+        self._events: deque[Http2Event] = deque()
+        """What came, and waits for its turn; nothing more is read meanwhile."""
         self._has_frames = False
-        """Frames that came wait for their turn."""
+        """HTTP/2 has frames that wait for their turn."""
         self._steps = steps
         self._flushes_soon = False
         self._watched: dict[int, Callable[[], None]] = {}
@@ -291,7 +296,9 @@ class GrpcConnection(ServerConnection):
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the loop: the socket is closed; nobody wants any answer."""
         super().connection_lost(exc)
-        self._unread(self.http2.unread(self._arrived_bytes()))
+        resets = [each.stream_id for each in self._events if isinstance(each, WasReset)]
+        self._unread([*resets, *self.http2.unread(self._arrived_bytes())])
+        self._events.clear()
         self._unserved.clear()
         self._has_frames = False
         self._lost.extend(self._calls.values())
@@ -351,18 +358,18 @@ class GrpcConnection(ServerConnection):
             self._refuse(str(error))
             return
         self._count_refused_streams()
-        for event in events:
-            self._take_event(event)
+        self._events.extend(events)
+        self._has_frames = bool(flags & FED_MORE)
+        self._take_events()
         self._serve_calls()
         self._flush()
         if flags & FED_READY:
             self._server.fast_path.on_ready()
         if flags & FED_WAITS:
             self._server.fast_path.on_waits()
-        if flags & FED_MORE and not self.closed:
+        if (self._events or self._has_frames) and not self.closed:
             self._pause(PAUSED_BY_ANSWERS)
-            if not self._paused & PAUSED_BY_WRITES:
-                self._feed_soon()
+            self._steps.join(self)
 
     def _count_refused_streams(self) -> None:
         refused = self.http2.refused_streams
@@ -372,16 +379,17 @@ class GrpcConnection(ServerConnection):
             )
             self._refused_streams = refused
 
-    def _feed_soon(self) -> None:
-        self._has_frames = True
+    def _feed_more(self) -> None:
+        """Called when the peer took enough of what was written."""
         self._steps.join(self)
 
-    def _feed_more(self) -> None:
-        self._has_frames = False
-        if self.closed or self._paused & PAUSED_BY_WRITES:
-            return
-        self._resume(PAUSED_BY_ANSWERS)
-        self._take(b"")
+    def _take_events(self) -> None:
+        """Take what came at once where nothing of this connection waits, and there is time."""
+        while self._events and not self._steps.has_joined(self):
+            if not self._steps.has_time():
+                self._steps.join(self)
+                return
+            self._take_event(self._events.popleft())
 
     def _take_event(self, event: Http2Event) -> None:
         if isinstance(event, Opened):
@@ -476,11 +484,22 @@ class GrpcConnection(ServerConnection):
         if self._lost:
             for _ in range(min(LOST_PER_STEP, len(self._lost))):
                 self._lost.popleft().lost()
+        elif self._events:
+            for _ in range(min(EVENTS_PER_STEP, len(self._events))):
+                self._take_event(self._events.popleft())
+            self.flush_soon()
         elif self._unserved and not self.closed:
             self._start(self._unserved.popleft())
-        elif self._has_frames:
-            self._feed_more()
-        return bool(self._lost or self._unserved or self._has_frames)
+        elif self._may_feed:
+            self._take(b"")
+        if not (self._events or self._has_frames):
+            self._resume(PAUSED_BY_ANSWERS)
+        return bool(self._lost or self._events or self._unserved or self._may_feed)
+
+    @property
+    def _may_feed(self) -> bool:
+        """Whether frames that wait may have their turn: the peer takes its answers."""
+        return self._has_frames and not (self.closed or self._paused & PAUSED_BY_WRITES)
 
     def _start(self, call: Call) -> None:
         if call.deadline is not None and call.deadline <= self.loop.time():

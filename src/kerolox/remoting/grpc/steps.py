@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import asyncio
 
-SLICE_SECONDS_MAX = 0.0005
+SLICE_SECONDS_MAX = 0.00025
 """How long an iteration does what comes; and as long what waited. A step more may follow either."""
 
 

@@ -21,9 +21,11 @@ from kerolox.broker import ports
 from kerolox.broker.broker import Broker
 from kerolox.broker.grpc.port import GrpcPort
 from kerolox.errors import ConfigError
+from kerolox.kernel.http2 import Http2Event
 from kerolox.protocol.grpc import messages as pb
 from kerolox.remoting import connection as remoting_connection
 from kerolox.remoting.grpc import connection as grpc_connection
+from kerolox.remoting.grpc import steps
 from kerolox.remoting.grpc.wire import with_prefix
 from kerolox.remoting.http2 import choice
 from kerolox.remoting.http2.frames import END_HEADERS, PREFACE, FrameType, frame, settings_frame
@@ -83,6 +85,36 @@ async def test_a_peer_that_breaks_the_protocol_is_cut_off(
     assert frame(FrameType.GOAWAY, 0, 0)[3:5] in told
     # Others are served as ever.
     assert (await sent(client, message())).status.code == pb.OK
+
+
+async def test_what_a_connection_brings_is_taken_a_little_at_a_time_and_in_order(
+    client: GrpcPeer, grpc_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others are served meanwhile, and it is not read before all is taken."""
+    server = server_of(grpc_broker)
+    taken: list[int] = []
+    take = server._take_event
+
+    def taking(event: Http2Event) -> None:
+        taken.append(event.stream_id)
+        take(event)
+
+    monkeypatch.setattr(server, "_take_event", taking)
+    monkeypatch.setattr(steps, "SLICE_SECONDS_MAX", 0.0)
+    request = pb.QueryRouteRequest(topic=resource("T"), endpoints=ENDPOINTS)
+    async with grpc_peer(grpc_broker.config.grpc_server_port) as other:
+        calls = [client.open("QueryRoute") for _ in range(100)]
+        for call in calls:
+            call.send(request, end=True)
+        await until(lambda: taken)
+        assert (await sent(other, message())).status.code == pb.OK
+        assert len(taken) < 200
+        assert server._paused
+        for call in calls:
+            [answer] = await call.messages()
+            assert answer.status.code == pb.OK
+    assert taken == [call.stream_id for call in calls] * 2
+    assert not server._paused
 
 
 async def test_a_message_too_long_is_refused_before_it_is_read(client: GrpcPeer) -> None:

@@ -21,6 +21,7 @@ from tests.unit.broker.grpc.test_receives import GROUP, acked, answer_of, is_out
 from kerolox.broker.broker import Broker
 from kerolox.broker.grpc import renewals
 from kerolox.protocol.bodies import TopicConfig
+from kerolox.remoting.grpc import connection, steps
 from kerolox.remoting.http2.frames import DEFAULT_WINDOW, WINDOW_MAX, ErrorCode, reset
 
 RENEWED = {"invisible_seconds": None, "auto_renew": True}
@@ -92,6 +93,27 @@ async def test_a_call_is_cancelled_whose_answer_is_on_its_way(
     stream = receive(client, **RENEWED)
     await answer_of(stream)
     client._transport.write(reset(stream.stream_id, ErrorCode.CANCEL))
+    await come_again(broker, client)
+
+
+async def test_a_connection_ends_before_a_cancelled_call_has_its_turn(
+    broker: Broker, client: GrpcPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await filled(client)
+    with monkeypatch.context() as nobodys_turn:
+        async with grpc_peer(broker.config.grpc_server_port) as other:
+            other.http2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 0})
+            other.flush()
+            stream = receive(other, **RENEWED)
+            await until(lambda: is_out(broker), what="the messages are out")
+            nobodys_turn.setattr(steps, "SLICE_SECONDS_MAX", 0.0)
+            nobodys_turn.setattr(connection, "EVENTS_PER_STEP", 0)
+            stream.cancel()
+            connections = broker._ports.grpc.server.connections
+            await until(lambda: any(each._events for each in connections), what="a reset waits")
+            [server] = (each for each in connections if each._events)
+            server.abort()
+        await until(lambda: unread(broker), what="the messages are given back")
     await come_again(broker, client)
 
 
