@@ -19,7 +19,8 @@ not.
 So a restarted broker, whose old connection is closed, is taken at once, whatever its address is
 now. One whose machine vanished without a word is replaced ``TAKEOVER_MS`` later, or earlier where
 it said so itself (``heartbeatTimeoutMillis``, of RocketMQ 5): brokers under a controller do, since
-that elects another master meanwhile.
+that elects another master meanwhile. The elected one, with a later epoch, need not wait for all of
+that time: a master whose lease is over sends no heartbeats in its last third.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ to 60 s (``registerNameServerPeriod``)."""
 
 TAKEOVER_MS_MIN = 100
 """No broker is gone earlier, whatever it says."""
+
+ELECTED_PART = 3
+"""A master under a controller that was silent for this part of its time gives way to an elected
+one. Its lease is the rest (``broker/roles/lease.py``), and it sends four heartbeats in the whole."""
 
 CONNECTIONS_MAX = 4
 """Connections of one broker that are remembered."""
@@ -104,6 +109,8 @@ class LiveBroker:
     """The address that it gives its place to."""
     takeover_ms: int = TAKEOVER_MS
     """Silent for so long it loses its place."""
+    has_lease: bool = False
+    """It is under a controller, and said how long it may be silent."""
 
     @property
     def text(self) -> str:
@@ -123,6 +130,7 @@ class LiveBroker:
         self.successor = claim.successor
         timeout_ms = TAKEOVER_MS if claim.timeout_ms is None else claim.timeout_ms
         self.takeover_ms = max(TAKEOVER_MS_MIN, min(timeout_ms, TAKEOVER_MS))
+        self.has_lease = claim.timeout_ms is not None
         self.connections.pop(claim.connection, None)
         self.connections[claim.connection] = now_ms
         old = sorted(self.connections, key=self.connections.__getitem__)[:-CONNECTIONS_MAX]
@@ -136,9 +144,9 @@ class LiveBroker:
         lately = self.last_update_ms - self.takeover_ms
         return not any(renewed_ms >= lately for renewed_ms in self.connections.values())
 
-    def others(self, connection: int, now_ms: int) -> int:
+    def others(self, connection: int, now_ms: int, takeover_ms: int | None = None) -> int:
         """On how many other connections than this one it is alive."""
-        lately = now_ms - self.takeover_ms
+        lately = now_ms - (self.takeover_ms if takeover_ms is None else takeover_ms)
         renew = (ms for other, ms in self.connections.items() if other != connection)
         return sum(renewed_ms >= lately for renewed_ms in renew)
 
@@ -173,13 +181,18 @@ def check_address(live: LiveBroker | None, claim: Claim, now_ms: int) -> None:
     )
 
 
-def check_holder(holder: LiveBroker | None, claim: Claim, now_ms: int) -> None:
+def check_holder(holder: LiveBroker | None, newest: int, claim: Claim, now_ms: int) -> None:
     """The claim's name and id may be its own: no other address has them, or that is dead, or gave
-    them to this one. ContradictionError: a live broker has them.
+    them to this one. ContradictionError: a live broker has them. ``newest``: as in
+    :func:`check_epoch`.
     """
     if holder is None or claim.address in (holder.address, holder.successor):
         return
-    if not holder.others(claim.connection, now_ms):
+    is_elected = claim.timeout_ms is not None and claim.epoch is not None and claim.epoch > newest
+    takeover_ms = holder.takeover_ms
+    if is_elected and claim.broker_id == MASTER_ID and holder.has_lease:
+        takeover_ms = takeover_ms // ELECTED_PART
+    if not holder.others(claim.connection, now_ms, takeover_ms):
         return
     holder.challenger = f"{claim.text}, which comes from {claim.host}"
     raise ContradictionError(

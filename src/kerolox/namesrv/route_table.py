@@ -155,7 +155,7 @@ class RouteTable:
             None if broker is None else self.live.get(broker.addresses.get(claim.broker_id, ""))
         )
         check_address(live, claim, now_ms)
-        check_holder(holder, claim, now_ms)
+        check_holder(holder, 0 if broker is None else broker.epoch, claim, now_ms)
         if broker is not None:
             check_epoch(broker.epoch, broker.newest, claim)
         if live is None:

@@ -341,6 +341,31 @@ def test_a_broker_that_says_how_long_it_may_be_silent_loses_its_place_then() -> 
     assert not table.touch("10.0.0.1:10911", 1, 4_502)
 
 
+def test_an_elected_master_gets_the_place_of_one_whose_lease_is_over() -> None:
+    """A master sends no heartbeat from two thirds of its time on; the election is at its end."""
+    elected = {**OTHER, "epoch": 3, "timeout_ms": 3_000}
+    table = RouteTable()
+    register(table, "T", now_ms=1_000, timeout_ms=3_000, epoch=2)
+    assert table.touch("10.0.0.1:10911", 1, 3_000)
+    with pytest.raises(ContradictionError):
+        register(table, "T", **elected, now_ms=4_000)
+    for claim in ({**elected, "epoch": 2}, {**elected, "epoch": None}, {**elected, "broker_id": 1}):
+        register(table, "T", address="10.0.0.8:10911", connection=8, broker_id=1, now_ms=4_000)
+        with pytest.raises(ContradictionError):
+            register(table, "T", **claim, now_ms=4_001)
+    with pytest.raises(ContradictionError):
+        register(table, "T", **{**elected, "timeout_ms": None}, now_ms=4_001)
+    register(table, "T", **elected, now_ms=4_001)
+    assert table.brokers["broker-a"].addresses[0] == "10.0.0.9:10911"
+
+
+def test_no_epoch_takes_the_place_of_a_master_without_a_lease() -> None:
+    table = RouteTable()
+    register(table, "T", now_ms=1_000, epoch=2)
+    with pytest.raises(ContradictionError):
+        register(table, "T", **OTHER, now_ms=60_000, epoch=3, timeout_ms=3_000)
+
+
 @pytest.mark.parametrize("timeout_ms", [-1, 0, 1 << 62])
 def test_no_broker_loses_its_place_at_once_or_never(timeout_ms: int) -> None:
     table = RouteTable()

@@ -47,6 +47,8 @@ POLL_SECONDS = 0.05
 """How often to check whether something is due."""
 ASK_SECONDS_MAX = 3.0
 """How long an answer may take, but for heartbeats."""
+CLAIM_SECONDS = 0.2
+"""From a refusal of a name server to the next try of a master: clients look for it meanwhile."""
 IDENTITY_FILE = "brokerIdentity"
 """In the store's folder (``storePathBrokerIdentity``)."""
 
@@ -310,4 +312,4 @@ class ControlledRole:
             return
         if newest_epoch >= self._base.role.current.epoch:
             self._roles.publish_epoch(newest_epoch + 1)
-        self._peers.registration.retry()
+        self._peers.registration.retry(CLAIM_SECONDS)

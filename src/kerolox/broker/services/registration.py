@@ -252,10 +252,10 @@ class Registration:
         if self._task is not None:
             self._wanted.set()
 
-    def retry(self) -> None:
-        """Register again in :data:`RETRY_SECONDS_MIN`, however often it failed."""
+    def retry(self, after_seconds: float = RETRY_SECONDS_MIN) -> None:
+        """Register again soon, however often it failed."""
         if self._task is not None:
-            asyncio.get_running_loop().call_later(RETRY_SECONDS_MIN, self._wanted.set)
+            asyncio.get_running_loop().call_later(after_seconds, self._wanted.set)
 
     async def stop(self) -> None:
         """Unregister everywhere, at most ``UNREGISTER_SECONDS_MAX``, and close the connections."""
