@@ -41,7 +41,7 @@ TAKEOVER_MS_MIN = 100
 
 ELECTED_PART = 3
 """A master under a controller that was silent for this part of its time gives way to an elected
-one. Its lease is the rest (``broker/roles/lease.py``), and it sends four heartbeats in the whole."""
+one. Its lease is the rest (``broker/roles/lease.py``); it sends four heartbeats in the whole."""
 
 CONNECTIONS_MAX = 4
 """Connections of one broker that are remembered."""

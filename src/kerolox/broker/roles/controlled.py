@@ -18,6 +18,7 @@ from kerolox.broker.replication.auto_switch_service import AutoSwitchService
 from kerolox.broker.replication.replication import Peers
 from kerolox.broker.replication.sockets import steady_ms
 from kerolox.broker.roles.fencing import status_of
+from kerolox.broker.roles.hand_over import HandOver
 from kerolox.broker.roles.identity import IdentityFile
 from kerolox.broker.roles.record import RoleRecord
 from kerolox.broker.roles.replicas_manager import (
@@ -90,6 +91,9 @@ class ControlledRole:
         )
         service.broker_id = self._manager.broker_id
         self._client = outbound_client(base.settings)
+        self._hand_over = HandOver(
+            base, gate, self._manager, self._client, self._ask, lambda: self._fence(steady_ms())
+        )
         self._wake = asyncio.Event()
         self._steps: asyncio.Queue[Step] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -165,6 +169,8 @@ class ControlledRole:
                 if wanted is not None:
                     asks += manager.alter(wanted, sync_set.epoch, now_ms)
         self._show_up(now_ms)
+        if (handing_over := self._hand_over.poll(now_ms)) is not None:
+            self._keep(handing_over)
         for ask in asks:
             self._keep(asyncio.get_running_loop().create_task(self._ask(ask)))
         self._search_master()
@@ -185,8 +191,9 @@ class ControlledRole:
         sync_set = self._service.sync_set
         least = self._base.config.min_in_sync_replicas
         has_enough = sync_set is not None and len(sync_set.counted) >= least
-        is_fenced = not (has_enough and self._manager.takes_messages(now_ms))
-        if is_fenced and not self._gate.is_fenced and self._manager.is_master:
+        is_handed_over = self._hand_over.is_under_way
+        is_fenced = is_handed_over or not (has_enough and self._manager.takes_messages(now_ms))
+        if is_fenced and not (is_handed_over or self._gate.is_fenced) and self._manager.is_master:
             _log.error(
                 "this master takes no messages: %s",
                 "no controller has named it lately (controllerHeartBeatTimeoutMills)"

@@ -155,6 +155,8 @@ class RoleParts:
         self.base.role.replace(role_of(record, self.base.config))
         self.writing.transactions.forget()
         await self.writing.duplicates.rebuild()
+        # What was seen some seconds ago may be over.
+        await self.writing.cleaner.check_disk()
         self.writing.gate.hold(False)
         await self.writing.transactions.recover(self._end_of_log())
         await self._renew_and_announce()

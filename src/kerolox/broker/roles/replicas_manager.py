@@ -54,6 +54,7 @@ class Kind(Enum):
     REGISTER = auto()
     ELECT = auto()
     REPLICA_INFO = auto()
+    HAND_OVER = auto()
     ALTER_SET = auto()
     HEARTBEAT = auto()
 
@@ -64,6 +65,7 @@ _CODES = {
     Kind.APPLY_ID: RequestCode.CONTROLLER_APPLY_BROKER_ID,
     Kind.REGISTER: RequestCode.CONTROLLER_REGISTER_BROKER,
     Kind.ELECT: RequestCode.CONTROLLER_ELECT_MASTER,
+    Kind.HAND_OVER: RequestCode.CONTROLLER_ELECT_MASTER,
     Kind.REPLICA_INFO: RequestCode.CONTROLLER_GET_REPLICA_INFO,
     Kind.ALTER_SET: RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
     Kind.HEARTBEAT: RequestCode.BROKER_HEARTBEAT,
@@ -256,6 +258,19 @@ class ReplicasManager:
         self._due.pop(Kind.ALTER_SET, None)
         return self._ask(Kind.ALTER_SET, header, now_ms, body=encode_body(body))
 
+    def hand_over(self, broker_id: int, now_ms: int) -> list[Ask]:
+        """Ask for the election of another broker; nothing where this one is no master."""
+        if not self.is_master or not self.leader:
+            return []
+        elect = ElectMasterHeader(
+            cluster_name=self._settings.cluster_name,
+            broker_name=self._settings.broker_name,
+            broker_id=broker_id,
+            designate_elect=True,
+        )
+        self._due.pop(Kind.HAND_OVER, None)
+        return self._ask(Kind.HAND_OVER, elect, now_ms)
+
     def notified(self) -> None:
         """The controller says that roles have changed: ask at once."""
         self._due[Kind.REPLICA_INFO] = 0
@@ -355,7 +370,9 @@ class ReplicasManager:
                 self._is_registered, self._asks_again = True, False
                 self._due[Kind.HEARTBEAT] = 0
                 return self._named(ask, MasterHeader.decode(fields), _set_of(answer))
-            case Kind.ELECT if is_done or answer.code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST:
+            case Kind.ELECT | Kind.HAND_OVER if (
+                is_done or answer.code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST
+            ):
                 header = MasterHeader.decode(fields)
                 body = decode_body(answer.body, ElectMasterResponseBody)
                 in_sync = SyncStateSet(

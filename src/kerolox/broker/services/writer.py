@@ -51,6 +51,7 @@ class WriteGate:
 
     Attributes:
         is_fenced: the controller may have another master.
+        has_space: the disk is not too full for writes.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class WriteGate:
         self._is_slave = False
         self._store = store
         self._now_ms = now_ms
-        self._has_space = True
+        self.has_space = True
         self._is_held = False
         self.is_fenced = False
         self._is_closed = False
@@ -78,11 +79,11 @@ class WriteGate:
         """False: every put ends with SERVICE_NOT_AVAILABLE, and what is delayed waits. A slave
         never is."""
         is_shut = self._is_held or self.is_fenced or self._is_closed
-        return self._has_space and not is_shut and not self._is_slave
+        return self.has_space and not is_shut and not self._is_slave
 
     def set_writable(self, writable: bool) -> None:
         """Open or close it for all, as the disk says."""
-        self._has_space = writable
+        self.has_space = writable
         self.refresh()
 
     def hold(self, is_held: bool) -> None:

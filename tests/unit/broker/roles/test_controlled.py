@@ -3,13 +3,14 @@ does without its controller. ``tests/replication/test_failover.py`` kills proces
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kerolox.broker import broker as broker_module
 from kerolox.broker.broker import Broker
 from kerolox.controller.config import ControllerConfig
 from kerolox.controller.server import Controller
@@ -142,6 +143,73 @@ async def test_roles_change_back_and_forth_and_nothing_is_lost(tmp_path: Path) -
         ends = [broker.parts.store.max_physical_offset for broker in (one, other)]
         assert ends[0] == ends[1]
         assert await epochs(one) == await epochs(other) == [1, 2, 3]
+
+
+def fill(broker: Broker, monkeypatch: pytest.MonkeyPatch, used: float = 1.0) -> Awaitable[None]:
+    """Have a broker's disk be so full."""
+    cleaner = broker.parts.writing.cleaner
+    monkeypatch.setattr(cleaner, "_ratio", lambda path: used)
+    return cleaner.check_disk()
+
+
+async def test_a_master_with_a_full_disk_has_a_broker_with_space_elected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with site(tmp_path) as it:
+        one, other = await it.pair()
+        await send(one, 3, b"one ")
+        await fill(one, monkeypatch)
+        await until(lambda: takes_messages(other))
+        assert not takes_messages(one)
+        # Clients that have not heard of it yet: the former master passes on what they send.
+        await send(one, 3, b"other ")
+        expected = [f"{mark} {number}".encode() for mark in ("one", "other") for number in range(3)]
+        assert await bodies(other) == expected
+
+
+async def test_a_master_whose_store_has_failed_gives_its_place_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with site(tmp_path) as it:
+        one, other = await it.pair()
+        await send(one, 3, b"one ")
+        store = one.parts.store
+        trouble = property(lambda it: "no space left on device" if it is store else "")
+        monkeypatch.setattr(type(store), "trouble", trouble)
+        await until(lambda: takes_messages(other))
+        # It has the trouble still, and its place again: nobody else is asked for.
+        assert await it.elect(1) in (0, ResponseCode.CONTROLLER_ELECT_MASTER_FAILED)
+        await until(lambda: it.in_sync() == {1, 2})
+        assert await it.elect(1) in (0, ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
+        await until(lambda: takes_messages(one))
+        await send(one, 3, b"again ")
+
+
+async def test_a_new_master_does_not_go_by_what_its_disk_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("FIRST_CHECK_SECONDS", "FIRST_CLEAN_SECONDS", "CHECK_SECONDS"):
+        monkeypatch.setattr(broker_module, name, 3_600.0)
+    async with site(tmp_path) as it:
+        one, other = await it.pair()
+        await fill(other, monkeypatch)
+        monkeypatch.setattr(other.parts.writing.cleaner, "_ratio", lambda path: 0.5)
+        await fill(one, monkeypatch)
+        await until(lambda: takes_messages(other), seconds=20)
+
+
+async def test_a_master_stays_where_nobody_in_sync_has_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with site(tmp_path) as it:
+        one, other = await it.pair()
+        await fill(other, monkeypatch)
+        await fill(one, monkeypatch)
+        await until(lambda: "no broker that is in sync has a disk with space" in caplog.text)
+        await fill(one, monkeypatch, 0.5)
+        await until(lambda: takes_messages(one))
+        await send(one, 3, b"one ")
+        assert await epochs(one) == await epochs(other) == [1]
 
 
 async def test_without_its_controller_a_master_takes_no_messages_and_gives_them(
