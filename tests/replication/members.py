@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from tests.support.eventually import SECONDS_MAX
+from tests.support.programs import build_java
 from tests.support.servers import forked
 from tests.support.servers.clusters import JavaPeer
 from tests.support.servers.settings import write_settings
@@ -21,7 +22,14 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any, Self
 
-__all__ = ["KINDS", "JavaMember", "Member", "NameServerProcess", "OurMember"]
+__all__ = [
+    "KINDS",
+    "ControllerProcess",
+    "JavaMember",
+    "Member",
+    "NameServerProcess",
+    "OurMember",
+]
 
 
 def _started(
@@ -63,6 +71,41 @@ class NameServerProcess:
         self.folder.mkdir(parents=True, exist_ok=True)
         command = ["namesrv", "--port", str(self.port), "--host", self.host]
         command += ["--data", str(self.folder)]
+        ready, log = self.folder / "ready", self.folder / "log"
+        self._process = _started(command, ready, log, self.prefix, None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait(SECONDS_MAX)
+
+
+class ControllerProcess:
+    """A controller of ours; a context manager.
+
+    Args:
+        folder: for its files.
+        settings: lines of its settings.
+        host: where it listens.
+        prefix: command that the process is started by.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, object],
+        *,
+        host: str,
+        prefix: tuple[str, ...] = (),
+    ) -> None:
+        self.folder, self.settings = folder, settings
+        self.host, self.prefix = host, prefix
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        conf = self.folder / "controller.conf"
+        conf.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
+        command = ["controller", "--host", self.host, "--data", str(self.folder), "-c", str(conf)]
         ready, log = self.folder / "ready", self.folder / "log"
         self._process = _started(command, ready, log, self.prefix, None)
         return self
@@ -199,6 +242,8 @@ class JavaMember(Member):
     """A Java broker."""
 
     kind = "java"
+    built = staticmethod(build_java)
+    """Gives the folder with its libraries."""
     _peer: JavaPeer | None = None
 
     @property
@@ -213,7 +258,13 @@ class JavaMember(Member):
     def start(self) -> Self:
         self._drop_empty_files()
         lines = tuple(f"{key}={value}" for key, value in self.settings.items())
-        peer = JavaPeer(self.folder, settings=lines, with_namesrv=False, prefix=self.prefix)
+        peer = JavaPeer(
+            self.folder,
+            settings=lines,
+            with_namesrv=False,
+            prefix=self.prefix,
+            built=self.built,
+        )
         peer.port = self.port
         peer.__enter__()
         self._peer = peer

@@ -1,7 +1,8 @@
 // What a Go application does with the v2.1.2 client: interop NAMESRV BROKER runs sending and reading, one scenario
 // after another, interop NAMESRV BROKER BROKERNAME all else (features.go).
-// interop NAMESRV rolling TOPIC FILE is for brokers that are replaced (rolling.go), interop drive for messages that go
-// to clients by gRPC and come from them (driver.go).
+// interop NAMESRV rolling TOPIC FILE is for brokers that are replaced (rolling.go), interop NAMESRV sending TOPIC FILE
+// for brokers that fail (sending.go), interop drive for messages that go to clients by gRPC and come from them
+// (driver.go).
 // Prints one line per scenario: "scenario", its name, "ok" or what went wrong, separated by tabs.
 // INTEROP_ACCOUNT has the access key and the secret key that all requests are signed with, separated by a colon, and
 // INTEROP_SCENARIOS the names of those that run.
@@ -38,6 +39,13 @@ func main() {
 		return
 	}
 	namesrv = strings.Split(os.Args[1], ";")
+	if len(os.Args) > 4 && os.Args[2] == "sending" {
+		if err := sending(os.Args[3:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	account.AccessKey, account.SecretKey, _ = strings.Cut(os.Getenv("INTEROP_ACCOUNT"), ":")
 	var err error
 	sender, err = rocketmq.NewProducer(
