@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from kerolox.errors import KeroloxError
 from tests.simulation.cluster import Cluster, DiedError, Node
+from tests.simulation.disk import Disk
 from tests.simulation.history import Subscribed
 from tests.simulation.scenario import CLOCK_STEP_SECONDS_MAX, Fault
 
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 
 START_SECONDS = 0.5
 """A server that a full disk keeps from starting is started again after so long."""
+
+
+def is_broken(disk: Disk) -> bool:
+    """Whether a disk may keep a server from starting."""
+    return disk.is_full or disk.failing_syncs > 0
 
 
 class Faults:
@@ -88,13 +94,14 @@ class Faults:
             self._run.start_client(self._run.client_of(node))
             return
         while not node.is_running:
-            is_broken = node.disk.is_full or node.disk.failing_syncs > 0
+            # It may break while the server starts, or be whole again when that has failed.
+            was_broken = is_broken(node.disk)
             try:
                 await cluster.start(node)
             except DiedError:
                 cluster.trace.add(f"{node.name} died in its start")
             except (KeroloxError, OSError) as error:
-                if not is_broken:
+                if not (was_broken or is_broken(node.disk)):
                     self._run.faults.append(f"{node.name} refuses to start: {error}")
                     raise
                 await asyncio.sleep(START_SECONDS)

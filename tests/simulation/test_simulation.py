@@ -17,6 +17,7 @@ from tests.simulation.pop_bugs import POP_BUGS
 from tests.simulation.run import run_seed
 from tests.simulation.scenario import (
     CHANGES,
+    Fault,
     Scenario,
     by_grpc,
     copies_left_behind,
@@ -39,6 +40,23 @@ def test_a_cluster_without_faults_delivers_each_message_once() -> None:
 
     assert result.faults == []
     assert result.counts["sent"] == result.counts["told"] == result.counts["received"] == 10
+
+
+def crashed_on_a_disk_that_fills(seed: int) -> Scenario:
+    """Its disk is full from its start on, which needs space for the timer's wheel."""
+    scenario = timed(seed)
+    crash = Fault(0.1, "crash", "broker-0", seconds=0.5)
+    scenario.faults = [crash, Fault(crash.at + crash.seconds, "full_disk", "broker-0", seconds=0.3)]
+    return scenario
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_broker_whose_disk_fills_as_it_starts_is_started_again(seed: int) -> None:
+    """Before the start, or in it: the seed decides what is first in one moment."""
+    result = run_seed(seed, scenario=crashed_on_a_disk_that_fills)
+
+    assert any("refuses to start" in line for line in result.lines)
+    assert result.faults == []
 
 
 @pytest.mark.parametrize("seed", range(5))
