@@ -60,6 +60,7 @@ MIB = 1 << 20
 DISK_BYTES = 256 * MIB
 ACKS_BETWEEN = 20
 """Of each client, before the next fault."""
+SHOWN_SECONDS_MAX = 30.0
 SETTINGS = {
     "brokerName": NAME,
     "brokerId": -1,
@@ -415,7 +416,23 @@ class FailingSet:
         await until(are_equal, what="logs that end alike")
 
     async def lost(self, number: int) -> list[Ack]:
-        """What was acknowledged and is not in its place on a broker."""
+        """What was acknowledged and is not in its place on a broker. A slave shows the last record
+        when it hears that it is confirmed, which may be a moment later."""
+        found: list[Ack] = []
+
+        async def is_nothing_lost() -> bool:
+            nonlocal found
+            stored = await self._stored(number)
+            acks = self.journal.update()
+            found = [each for each in acks if stored.get((each.queue, each.offset)) != each.body]
+            return not found
+
+        with contextlib.suppress(AssertionError):
+            await until(is_nothing_lost, seconds=SHOWN_SECONDS_MAX)
+        return found
+
+    async def _stored(self, number: int) -> dict[tuple[int, int], str]:
+        """Body by queue and offset: all that a broker shows."""
         stored: dict[tuple[int, int], str] = {}
         async with peer_at(self.members[number].address) as peer:
             for queue in range(QUEUES):
@@ -424,8 +441,7 @@ class FailingSet:
                     for each in messages:
                         stored[queue, each.queue_offset] = each.body.decode()
                     offset = messages[-1].queue_offset + 1
-        acks = self.journal.update()
-        return [each for each in acks if stored.get((each.queue, each.offset)) != each.body]
+        return stored
 
     async def two_masters(self, number: int) -> list[str]:
         """What shows that two brokers acknowledged in one epoch, by a broker's epochs; empty:
