@@ -3,11 +3,12 @@ master fails, with the settings of the guide; nothing acknowledged is lost, and 
 acknowledge in one epoch.
 
 Two brokers with allAckInSyncStateSet under three controllers; masters fail in turn, each by kill
--9, by SIGSTOP, cut from everybody, cut from controllers and slave alone, and by a disk that is full
-to its last byte. Ours beside RocketMQ's brokers and controllers of 5.3.3.
+-9, by one with a start behind it, by SIGSTOP, cut from everybody, cut from controllers and slave
+alone (``island``), and by a disk that is full to its last byte. Ours beside RocketMQ's brokers and
+controllers of 5.3.3.
 
     python benchmarks/failover.py [--rounds 5] [--kinds ours,java] [--profiles default,guide]
-        [--faults kill,pause,cut,island,disk] [--patience 60] [--folder /tmp]
+        [--faults kill,restart,pause,cut,island,disk] [--patience 60] [--folder /tmp]
 
 It needs root (network namespaces, mounts), Java and Go. A wait begins with the fault, or with a
 later answer of the old master, and ends with the first send that the new one acknowledges. Prints a

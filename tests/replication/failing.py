@@ -51,9 +51,10 @@ __all__ = ["CLIENTS", "FAULTS", "KINDS", "PROFILES", "Ack", "FailingSet", "Profi
 
 KINDS = ("ours", "java")
 CLIENTS = ("java", "go", "ours")
-FAULTS = ("kill", "pause", "cut", "island", "disk")
-"""``cut``: the master reaches nobody. ``island``: it reaches clients and the name server, but
-neither a controller nor the other broker."""
+FAULTS = ("kill", "restart", "pause", "cut", "island", "disk")
+"""``restart``: a kill, and a start at once, as a supervisor does it. ``cut``: the master reaches
+nobody. ``island``: it reaches clients and the name server, but neither a controller nor the other
+broker."""
 
 NAME, TOPIC, QUEUES = "broker-a", "Orders", 4
 MIB = 1 << 20
@@ -319,6 +320,9 @@ class FailingSet:
         match fault:
             case "kill":
                 await asyncio.to_thread(self.members[number].kill)
+            case "restart":
+                await asyncio.to_thread(self.members[number].kill)
+                await asyncio.to_thread(self.members[number].start)
             case "pause":
                 self.members[number].pause()
             case "cut" | "island":

@@ -70,7 +70,8 @@ class Roles:
         self._checked_at = -POLL_SECONDS
         self._suspects: set[str] = set()
         """Addresses that may be a newer master's; an empty one: somebody's."""
-        self._was_master = False
+        # Under a controller a broker that was just started may have been the master until then.
+        self._was_master = start.is_controlled
         self._is_stopping = False
         self.forwarder = RequestForwarder(settings)
         self.search = MasterSearch(parts.base, self._client, parts.peers)

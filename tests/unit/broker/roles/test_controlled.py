@@ -152,6 +152,22 @@ def fill(broker: Broker, monkeypatch: pytest.MonkeyPatch, used: float = 1.0) -> 
     return cleaner.check_disk()
 
 
+async def test_a_master_that_was_restarted_passes_on_what_clients_send(tmp_path: Path) -> None:
+    """They take it for the master until they ask for the route again, every 30 s."""
+    async with site(tmp_path) as it:
+        one, other = await it.pair()
+        await send(one, 3, b"one ")
+        await one.stop()
+        await until(lambda: takes_messages(other))
+        again = Broker(one.config)
+        await again.start()
+        it.brokers.append(again)
+        await until(lambda: it.in_sync() == {1, 2})
+        await send(again, 3, b"other ")
+        expected = [f"{mark} {number}".encode() for mark in ("one", "other") for number in range(3)]
+        assert await bodies(other) == expected
+
+
 async def test_a_master_with_a_full_disk_has_a_broker_with_space_elected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
