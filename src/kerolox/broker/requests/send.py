@@ -502,8 +502,8 @@ def code_of(broker: Context, put: Put) -> ResponseCode:
 
 
 def _trouble(broker: Context) -> str:
-    """What the store says beyond RocketMQ's words."""
-    trouble = broker.store.trouble
+    """What the store, or the controller, says beyond RocketMQ's words."""
+    trouble = broker.writing.gate.fenced or broker.store.trouble
     return f" {trouble}" if trouble else ""
 
 

@@ -50,6 +50,11 @@ ASK_SECONDS_MAX = 3.0
 """How long an answer may take, but for heartbeats."""
 CLAIM_SECONDS = 0.2
 """From a refusal of a name server to the next try of a master: clients look for it meanwhile."""
+NOT_NAMED = "no controller has named this broker the master"
+LEASE_OVER = "no controller has named it lately (controllerHeartBeatTimeoutMills)"
+HANDED_OVER = "another broker is becoming the master"
+STOPS = "this broker stops"
+"""Why a broker takes no messages."""
 IDENTITY_FILE = "brokerIdentity"
 """In the store's folder (``storePathBrokerIdentity``)."""
 
@@ -100,7 +105,7 @@ class ControlledRole:
         self._searching: asyncio.Task[None] | None = None
         self._set_checked_ms = self._seen_again_ms = 0
         self._showing_up: asyncio.Task[None] | None = None
-        gate.fence(True)
+        gate.fence(NOT_NAMED)
         peers.registration.is_isolated = True
         peers.registration.subscribe(on_refused=self._refused)
 
@@ -121,7 +126,7 @@ class ControlledRole:
 
     async def stop(self) -> None:
         """Ask no more. The controller hears of it by the connection that ends. Idempotent."""
-        self._gate.fence(True)
+        self._gate.fence(STOPS)
         await end_tasks(*self._tasks)
         await self._client.close()
 
@@ -178,7 +183,7 @@ class ControlledRole:
     def _show_up(self, now_ms: int) -> None:
         """Have name servers see this broker. A master that may not be one any more stays silent, so
         that the other one gets its place."""
-        is_over = self._manager.is_master and self._gate.is_fenced
+        is_over = self._manager.is_master and bool(self._gate.fenced)
         is_under_way = self._showing_up is not None and not self._showing_up.done()
         if now_ms < self._seen_again_ms or is_over or is_under_way:
             return
@@ -188,19 +193,23 @@ class ControlledRole:
         self._keep(self._showing_up)
 
     def _fence(self, now_ms: int) -> None:
+        reason = self._why_fenced(now_ms)
+        is_news = reason not in ("", HANDED_OVER) and not self._gate.fenced
+        if is_news and self._manager.is_master:
+            _log.error("this master takes no messages: %s", reason)
+        self._gate.fence(reason)
+
+    def _why_fenced(self, now_ms: int) -> str:
+        """Why this broker must take no messages; empty: it may."""
         sync_set = self._service.sync_set
+        if not self._manager.is_master or sync_set is None:
+            return NOT_NAMED
+        if self._hand_over.is_under_way:
+            return HANDED_OVER
         least = self._base.config.min_in_sync_replicas
-        has_enough = sync_set is not None and len(sync_set.counted) >= least
-        is_handed_over = self._hand_over.is_under_way
-        is_fenced = is_handed_over or not (has_enough and self._manager.takes_messages(now_ms))
-        if is_fenced and not (is_handed_over or self._gate.is_fenced) and self._manager.is_master:
-            _log.error(
-                "this master takes no messages: %s",
-                "no controller has named it lately (controllerHeartBeatTimeoutMills)"
-                if has_enough
-                else f"fewer than minInSyncReplicas={least} brokers are in the sync state set",
-            )
-        self._gate.fence(is_fenced)
+        if len(sync_set.counted) < least:
+            return f"fewer than minInSyncReplicas={least} brokers are in the sync state set"
+        return "" if self._manager.takes_messages(now_ms) else LEASE_OVER
 
     async def _ask(self, ask: Ask) -> None:
         is_heartbeat = ask.kind is Kind.HEARTBEAT

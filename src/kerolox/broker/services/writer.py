@@ -50,7 +50,8 @@ class WriteGate:
     stands.
 
     Attributes:
-        is_fenced: the controller may have another master.
+        fenced: why another broker may be the master, or this one has too few slaves, as its
+            controller says; empty: nothing speaks against it.
         has_space: the disk is not too full for writes.
     """
 
@@ -68,7 +69,7 @@ class WriteGate:
         self._now_ms = now_ms
         self.has_space = True
         self._is_held = False
-        self.is_fenced = False
+        self.fenced = ""
         self._is_closed = False
         settings.subscribe(lambda old, new: self.refresh())
         role.subscribe(lambda old, new: self.refresh())
@@ -78,7 +79,7 @@ class WriteGate:
     def writable(self) -> bool:
         """False: every put ends with SERVICE_NOT_AVAILABLE, and what is delayed waits. A slave
         never is."""
-        is_shut = self._is_held or self.is_fenced or self._is_closed
+        is_shut = self._is_held or bool(self.fenced) or self._is_closed
         return self.has_space and not is_shut and not self._is_slave
 
     def set_writable(self, writable: bool) -> None:
@@ -91,10 +92,10 @@ class WriteGate:
         self._is_held = is_held
         self.refresh()
 
-    def fence(self, is_fenced: bool) -> None:
-        """The same, as a controller says: another broker may be the master (``makeFenced``)."""
-        if is_fenced != self.is_fenced:
-            self.is_fenced = is_fenced
+    def fence(self, reason: str) -> None:
+        """The same, as a controller says (``makeFenced``). ``reason``: of ``fenced``."""
+        if reason != self.fenced:
+            self.fenced = reason
             self.refresh()
 
     def close(self) -> None:

@@ -309,6 +309,10 @@ async def test_too_small_a_set_takes_no_messages(tmp_path: Path) -> None:
         one = await it.start(min_in_sync_replicas=2)
         await until(lambda: one.parts.role.current.is_sync_master)
         assert not takes_messages(one)
+        async with peer_of(one) as peer:
+            answer = await peer.send("Orders", b"refused")
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "fewer than minInSyncReplicas=2 brokers" in (answer.remark or "")
         await it.start(min_in_sync_replicas=2)
         await until(lambda: takes_messages(one))
 
