@@ -6,7 +6,7 @@ from __future__ import annotations
 from kerolox.broker.context import Context
 from kerolox.broker.errors import system_error
 from kerolox.protocol.bodies import encode_body
-from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.codes import MASTER_ID, RequestCode
 from kerolox.protocol.controller import EpochEntry, EpochEntryCache
 from kerolox.protocol.headers import EmptyHeader
 from kerolox.remoting.router import Reply, Request, Router
@@ -27,10 +27,10 @@ async def role_changed(broker: Context, header: EmptyHeader, request: Request) -
 
 @router.on(RequestCode.GET_BROKER_EPOCH_CACHE, EmptyHeader.decode)
 async def epoch_cache(broker: Context, header: EmptyHeader, request: Request) -> Reply:
-    """Which master wrote which part of the log."""
+    """Which master wrote which part of the log. The id is that of a route: 0 of a master."""
     if broker.controlled is None:
         raise system_error(_NO_CONTROLLER)
-    table, config = broker.controlled.epochs, broker.config
+    table, config, role = broker.controlled.epochs, broker.config, broker.role.current
     entries = [
         EpochEntry(epoch=epoch, start_offset=start)
         if (end := table.end_at(start)) is None
@@ -38,7 +38,7 @@ async def epoch_cache(broker: Context, header: EmptyHeader, request: Request) ->
         for epoch, start in table.starts
     ]
     body = EpochEntryCache(
-        broker_id=broker.controlled.broker_id,
+        broker_id=MASTER_ID if role.is_sync_master else broker.controlled.broker_id,
         broker_name=config.broker_name,
         cluster_name=config.broker_cluster_name,
         epoch_list=entries,

@@ -118,10 +118,14 @@ async def bodies(broker: Broker) -> list[bytes]:
         return [message.body for message in await peer.messages("TBW102")]
 
 
-async def epochs(broker: Broker) -> list[int]:
+async def epoch_cache(broker: Broker) -> EpochEntryCache:
     async with peer_of(broker) as peer:
         answer = await peer.ask(RequestCode.GET_BROKER_EPOCH_CACHE)
-    return [each.epoch for each in decode_body(answer.body, EpochEntryCache).epoch_list]
+    return decode_body(answer.body, EpochEntryCache)
+
+
+async def epochs(broker: Broker) -> list[int]:
+    return [each.epoch for each in (await epoch_cache(broker)).epoch_list]
 
 
 async def test_roles_change_back_and_forth_and_nothing_is_lost(tmp_path: Path) -> None:
@@ -143,6 +147,8 @@ async def test_roles_change_back_and_forth_and_nothing_is_lost(tmp_path: Path) -
         ends = [broker.parts.store.max_physical_offset for broker in (one, other)]
         assert ends[0] == ends[1]
         assert await epochs(one) == await epochs(other) == [1, 2, 3]
+        # As in a route: a master's id is 0.
+        assert [(await epoch_cache(broker)).broker_id for broker in (one, other)] == [0, 2]
 
 
 def fill(broker: Broker, monkeypatch: pytest.MonkeyPatch, used: float = 1.0) -> Awaitable[None]:
