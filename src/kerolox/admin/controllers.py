@@ -7,6 +7,7 @@ the one that they name. They work with controllers of RocketMQ 5, too, but for c
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -425,15 +426,22 @@ def _addresses_of(controllers: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def _members_of(peers: str, address: str) -> dict[str, str]:
-    """``id:host:port;`` of each, as a controller tells them."""
+    """``id:host:port;`` of each, as a controller tells them. One of RocketMQ that agrees by jRaft
+    tells ``host:port;``, so that the address is the id.
+    """
     members: dict[str, str] = {}
     for peer in filter(None, peers.split(";")):
-        node_id, _, where = peer.partition(":")
-        try:
-            split_address(where)
-        except ValueError:
-            raise RemoteProtocolError(f"{address} names a controller {peer!r}") from None
+        node_id, where = _id_and_address(peer, address)
         members[node_id] = where
         if len(members) > MEMBERS_MAX:
             raise RemoteProtocolError(f"{address} names more than {MEMBERS_MAX} controllers")
     return members
+
+
+def _id_and_address(peer: str, teller: str) -> tuple[str, str]:
+    node_id, _, where = peer.partition(":")
+    for found in ((node_id, where), (peer, peer)):
+        with contextlib.suppress(ValueError):
+            split_address(found[1])
+            return found
+    raise RemoteProtocolError(f"{teller} names a controller {peer!r}")
