@@ -11,15 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from kerolox import (
-    Message,
-    MessageExt,
-    Producer,
-    ProducerSettings,
-    PushConsumer,
-    PushConsumerSettings,
-    SendStatus,
-)
 from kerolox.controller.config import ControllerConfig
 from kerolox.controller.server import Controller
 from kerolox.errors import KeroloxError
@@ -31,6 +22,7 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.controller import EpochEntryCache
 from kerolox.protocol.extensions.roles import RoleStatus
 from kerolox.remoting.client import RemotingClient
+from tests.replication.failing_over import TOPIC, Load
 from tests.replication.members import OurMember
 from tests.support.clients.requests import send_fields
 from tests.support.eventually import until
@@ -40,7 +32,6 @@ pytestmark = pytest.mark.asyncio
 
 HOST = "127.0.0.1"
 NAME = "broker-a"
-TOPIC = "Orders"
 SETTINGS = {
     "brokerName": NAME,
     "enableControllerMode": "true",
@@ -56,8 +47,6 @@ BIG_BYTES, BIG_COUNT = 3 << 20, 6
 """Of messages that do not fit into the sockets between two brokers."""
 ROUTE_MS = 200
 """How often clients ask who the master is where the old one keeps its connections."""
-SEND_MS = 500
-"""How long a client waits for an answer before it tries again."""
 SECONDS_MAX = 3.0
 """From a kill to the next acknowledged send."""
 
@@ -168,57 +157,6 @@ async def site(folder: Path, **settings: object) -> AsyncIterator[Site]:
             await made.client.close()
 
 
-class Load:
-    """Sends one message after the other, again until it is acknowledged, and receives all."""
-
-    def __init__(self, namesrv: str, *, route_ms: int = 30_000) -> None:
-        often = ProducerSettings(route_poll_interval_ms=route_ms, send_timeout_ms=SEND_MS)
-        self.producer = Producer("failing-over", namesrv, settings=often)
-        first = PushConsumerSettings(
-            consume_from_where="CONSUME_FROM_FIRST_OFFSET", route_poll_interval_ms=route_ms
-        )
-        self.consumer = PushConsumer("failing-over", namesrv, settings=first)
-        self.consumer.subscribe(TOPIC, "*", self._receive)
-        self.acknowledged: dict[bytes, float] = {}
-        """Body → when."""
-        self.received: set[bytes] = set()
-
-    async def _receive(self, messages: list[MessageExt]) -> None:
-        self.received.update(each.body for each in messages)
-
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        async with self.producer, self.consumer:
-            sending = asyncio.ensure_future(self._send())
-            try:
-                yield
-            finally:
-                sending.cancel()
-                await asyncio.wait([sending])
-
-    async def more(self, count: int) -> None:
-        """Wait until so many more are acknowledged."""
-        before = len(self.acknowledged)
-        await until(lambda: len(self.acknowledged) > before + count)
-
-    async def until_acknowledged(self, since: float) -> float:
-        """Wait until one is acknowledged after a time; seconds from there."""
-        await until(lambda: any(at > since for at in self.acknowledged.values()))
-        return min(at for at in self.acknowledged.values() if at > since) - since
-
-    async def _send(self) -> None:
-        number = 0
-        while True:
-            body = b"%d" % number
-            with contextlib.suppress(KeroloxError):
-                result = await self.producer.send(Message(TOPIC, body))
-                if result.status is SendStatus.SEND_OK:
-                    self.acknowledged[body] = time.monotonic()
-                    number += 1
-            # The pace of the load, which leaves the brokers processors to fail over with.
-            await asyncio.sleep(0.002)
-
-
 async def fail_over(it: Site, load: Load, master: int, *, has_more: bool = False) -> float:
     """Kill the master, and start it again when the other one has taken its place; the seconds until
     the next send was acknowledged. ``has_more``: its log has records that the slave's lacks.
@@ -313,3 +251,64 @@ async def test_a_master_that_stands_still_is_replaced_and_comes_back_as_a_slave(
         await assert_equal(it)
     print(f"greatest of {len(seconds)}: {max(seconds):.2f} s")
     assert max(seconds) < SECONDS_MAX, seconds
+
+
+PAIR = {"brokerRole": "ASYNC_MASTER", "brokerId": 0}, {"brokerRole": "SLAVE", "brokerId": 1}
+"""Settings of a master and a slave that nobody elects."""
+
+
+async def test_a_pair_comes_under_a_controller_and_leaves_it_while_clients_send(
+    tmp_path: Path,
+) -> None:
+    async with site(tmp_path) as it:
+        controlled = dict(it.members[0].settings)
+
+        def set_controller(number: int, *, has_one: bool) -> None:
+            more = controlled if has_one else {"enableControllerMode": "false"}
+            it.members[number].settings |= {**PAIR[number], **more}
+
+        async def move(number: int, *, has_controller: bool) -> None:
+            await asyncio.to_thread(it.members[number].stop)
+            set_controller(number, has_one=has_controller)
+            # A start waits for the name server, which is in this loop.
+            await asyncio.to_thread(it.start, number)
+
+        async def until_slave_follows() -> None:
+            async def follows() -> bool:
+                status = await it.status(1)
+                return status is not None and status.is_following
+
+            await until(follows)
+
+        for number in range(2):
+            set_controller(number, has_one=False)
+            await asyncio.to_thread(it.start, number)
+        await until_slave_follows()
+        load = Load(it.namesrv)
+        async with load.running():
+            await load.more(50)
+            # The slave comes too early: it has to wait for the master of the pair.
+            await move(1, has_controller=True)
+            await until(lambda: "was a slave before it had a controller" in it.members[1].log)
+            await load.more(50)
+            assert it.controller.replicas.broker_sets[NAME].master_broker_id is None
+            await move(0, has_controller=True)
+            await until(lambda: it.in_sync() == {1, 2})
+            await fail_over(it, load, 0)
+            await fail_over(it, load, 1)
+            # And out of it, the slave first.
+            await move(1, has_controller=False)
+            await load.more(50)
+            await move(0, has_controller=False)
+            await until_slave_follows()
+            await load.more(50)
+            await until(lambda: load.received >= load.acknowledged.keys())
+
+        async def are_equal() -> bool:
+            one, other = await it.status(0), await it.status(1)
+            assert one is not None
+            assert other is not None
+            assert (one.is_master, other.is_master) == (True, False)
+            return (one.log_end, one.tail_crc) == (other.log_end, other.tail_crc)
+
+        await until(are_equal)

@@ -91,6 +91,7 @@ class ControlledRole:
                 heartbeat_ms=config.heartbeat_ms,
                 timeout_ms=config.controller_heart_beat_timeout_mills,
                 priority=config.broker_election_priority,
+                was_slave=roles.was_slave,
             ),
             self._file.load(),
         )

@@ -16,6 +16,7 @@ from kerolox.broker.role import Role
 from kerolox.config import put_in_place, replace_file, write_beside
 from kerolox.errors import ConfigError, StoreError
 from kerolox.protocol import fastjson
+from kerolox.protocol.codes import MASTER_ID
 from kerolox.protocol.extensions.roles import ASYNC_MASTER, SLAVE, SYNC_MASTER
 from kerolox.protocol.names import Int64
 
@@ -117,11 +118,24 @@ def role_of(record: RoleRecord, config: BrokerConfig) -> Role:
     )
 
 
+def was_slave(record: RoleRecord, config: BrokerConfig) -> bool:
+    """Whether a broker was a slave when it had no controller. Under one, settings of RocketMQ say
+    ``SLAVE`` and -1 of every broker.
+    """
+    if record.broker_role:
+        return record.broker_role == SLAVE
+    is_set = config.broker_role == SLAVE and config.broker_id > MASTER_ID
+    return is_set or bool(record.master_role)
+
+
 def forget_role(config: BrokerConfig) -> None:
     """Have ``brokerRole`` and ``brokerId`` of the settings count again at the next start. The epoch
-    stays: whatever this broker becomes comes after what it was. StoreError: the file can't be read.
+    stays: whatever this broker becomes comes after what it was. Under a controller it stays known,
+    too, that it was a slave. StoreError: the file can't be read.
     """
     file = RoleFile(config.config_folder)
     record = file.load()
     if record.broker_role:
-        file.save(RoleRecord(epoch=record.epoch))
+        is_slave = record.broker_role == SLAVE and config.enable_controller_mode
+        master_role = (record.master_role or ASYNC_MASTER) if is_slave else ""
+        file.save(RoleRecord(epoch=record.epoch, master_role=master_role))

@@ -140,6 +140,8 @@ class ManagerSettings:
     heartbeat_ms: int
     timeout_ms: int
     priority: int
+    was_slave: bool = False
+    """Before it had a controller."""
 
 
 class LogState(NamedTuple):
@@ -208,10 +210,10 @@ class ReplicasManager:
         if not self.leader or self._is_due(Kind.METADATA, now_ms):
             asks += self._ask(Kind.METADATA, None, now_ms, self._settings.metadata_ms)
         if self.leader:
-            asks += self._next_step(now_ms)
+            asks += self._next_step(log, now_ms)
         return asks
 
-    def _next_step(self, now_ms: int) -> list[Ask]:
+    def _next_step(self, log: LogState, now_ms: int) -> list[Ask]:
         cluster, name = self._settings.cluster_name, self._settings.broker_name
         identity = self.identity
         if identity is None:
@@ -234,7 +236,7 @@ class ReplicasManager:
                 broker_address=self._address,
             )
             return self._ask(Kind.REGISTER, register, now_ms)
-        if self._wants_election:
+        if self._wants_election and not self._waits_for_its_master(log):
             elect = ElectMasterHeader(
                 cluster_name=cluster, broker_name=name, broker_id=identity.broker_id
             )
@@ -244,6 +246,18 @@ class ReplicasManager:
         if self.is_master:
             period = min(period, self._settings.heartbeat_ms)
         return self._ask(Kind.REPLICA_INFO, info, now_ms, period)
+
+    def _waits_for_its_master(self, log: LogState) -> bool:
+        """Whether another broker has to come under the controllers before this one: it was the
+        slave of a pair, and its master may have more messages."""
+        if log.last_epoch > 0 or not self._settings.was_slave:
+            return False
+        self._log_once(
+            "this broker was a slave before it had a controller, so it waits until its master has "
+            "one, too; if that is lost, kerolox controller elect "
+            f"{self._settings.broker_name} {self.broker_id} makes this one the master"
+        )
+        return True
 
     def alter(self, members: Iterable[int], set_epoch: int, now_ms: int) -> list[Ask]:
         """Ask for another set; nothing while this is under way, or no master."""

@@ -76,6 +76,7 @@ class Roles:
         self.forwarder = RequestForwarder(settings)
         self.search = MasterSearch(parts.base, self._client, parts.peers)
         self._is_controlled = start.is_controlled
+        self.was_slave = start.was_slave
         if self._is_controlled:
             return
         registration, replication = parts.peers.registration, parts.peers.replication
@@ -408,6 +409,22 @@ class Roles:
     def _publish_epoch(self) -> None:
         """Registrations have the epoch at once; the role counts when the parts have changed it."""
         self._role.replace(dataclasses.replace(self._role.current, epoch=self.epoch))
+        if self._is_controlled and self._state.is_master:
+            self._start(self._keep_epoch)
+
+    async def _keep_epoch(self) -> RoleStatus:
+        """Without its controller this broker is the master with the same epoch: name servers know
+        it."""
+        try:
+            await asyncio.to_thread(self._file.save, RoleRecord(epoch=self.epoch))
+        except OSError as error:
+            _log.warning(
+                "%s can't be written: %s; without its controller this broker would not be the "
+                "master again by its settings",
+                self._file.path,
+                error.strerror or error,
+            )
+        return self.status()
 
     async def _write(self, write: Callable[[RoleRecord], None], record: RoleRecord) -> None:
         try:

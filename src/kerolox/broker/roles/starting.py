@@ -10,7 +10,7 @@ from kerolox.broker.config import BrokerSettings
 from kerolox.broker.outbound import outbound_client
 from kerolox.broker.role import BrokerRole
 from kerolox.broker.roles.fencing import OtherMaster, newer_master
-from kerolox.broker.roles.record import RoleFile, RoleRecord, forget_role, role_of
+from kerolox.broker.roles.record import RoleFile, RoleRecord, forget_role, role_of, was_slave
 from kerolox.protocol.extensions.roles import SLAVE
 
 _log = logging.getLogger(__name__)
@@ -24,6 +24,7 @@ class StartingRole:
         record: what the file says.
         role: what the broker is by that.
         is_controlled: a controller says what it is; the file does not count.
+        was_slave: what file and settings say, where they do not count.
     """
 
     def __init__(self, settings: BrokerSettings) -> None:
@@ -35,6 +36,7 @@ class StartingRole:
         self.is_controlled = config.enable_controller_mode
         self.file = RoleFile(config.config_folder)
         self.record = self.file.load()
+        self.was_slave = was_slave(self.record, config)
         if self.is_controlled:
             # Until the controller has said what it is.
             from kerolox.protocol.controller import FIRST_BROKER_ID
@@ -65,7 +67,13 @@ class StartingRole:
             # Without a controller again, the settings say what it is, not what it was once.
             await asyncio.to_thread(forget_role, config)
             return
-        if self.role.current.is_slave or not config.name_servers:
+        if self.role.current.is_slave:
+            return
+        if self.record.master_role and not self.record.broker_role:
+            # Its settings made a master of a slave.
+            self.record = RoleRecord(epoch=self.record.epoch)
+            await asyncio.to_thread(self.file.save, self.record)
+        if not config.name_servers:
             return
         own_address = join_address(*config.advertised(config.listen_port))
         async with outbound_client(self._settings) as client:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from kerolox.broker.broker import Broker
 from kerolox.broker.config import BrokerConfig
 from kerolox.broker.role import Role
 from kerolox.broker.roles import record
-from kerolox.broker.roles.record import RoleFile, RoleRecord, forget_role, role_of
+from kerolox.broker.roles.record import RoleFile, RoleRecord, forget_role, role_of, was_slave
 from kerolox.errors import ConfigError, StoreError
 from tests.support.clients.peer import small_config
 
@@ -109,6 +110,42 @@ def test_no_slave_has_a_transient_store_pool(tmp_path: Path) -> None:
     config = small_config(tmp_path, transient_store_pool_enable=True)
     with pytest.raises(ConfigError, match="transientStorePoolEnable"):
         role_of(SLAVE, config)
+
+
+@pytest.mark.parametrize(
+    ("record", "settings", "expected"),
+    [
+        (RoleRecord(), {}, False),
+        (RoleRecord(), {"broker_role": "SLAVE", "broker_id": 1}, True),
+        # So RocketMQ has it of every broker under a controller.
+        (RoleRecord(), {"broker_role": "SLAVE", "broker_id": -1}, False),
+        (RoleRecord(master_role="ASYNC_MASTER"), {}, True),
+        (RoleRecord(broker_role="SLAVE"), {}, True),
+        (RoleRecord(broker_role="SYNC_MASTER"), {"broker_role": "SLAVE", "broker_id": 1}, False),
+    ],
+)
+def test_a_former_slave_is_known_by_its_record_and_settings(
+    tmp_path: Path, record: RoleRecord, settings: dict[str, Any], expected: bool
+) -> None:
+    config = small_config(tmp_path, enable_controller_mode=True, controller_addr="h:1", **settings)
+    config.config_folder.mkdir(parents=True)
+    file = RoleFile(config.config_folder)
+    file.save(record)
+    assert was_slave(file.load(), config) == expected
+    if settings.get("broker_id") != 1:
+        forget_role(config)
+        assert was_slave(file.load(), config) == expected
+
+
+@pytest.mark.asyncio
+async def test_a_slave_that_its_settings_made_the_master_is_no_former_slave(tmp_path: Path) -> None:
+    config = small_config(tmp_path)
+    config.config_folder.mkdir(parents=True)
+    file = RoleFile(config.config_folder)
+    file.save(RoleRecord(epoch=3, master_role="ASYNC_MASTER"))
+    async with Broker(config):
+        pass
+    assert file.load() == RoleRecord(epoch=3)
 
 
 @pytest.mark.asyncio

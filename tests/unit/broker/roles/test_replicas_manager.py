@@ -3,6 +3,8 @@ test's."""
 
 from __future__ import annotations
 
+import pytest
+
 from kerolox.broker.roles.identity import BrokerIdentity
 from kerolox.broker.roles.replicas_manager import (
     RETRY_MS,
@@ -129,7 +131,13 @@ def response(ask: Ask, result: Result) -> RemotingCommand:
 class One:
     """A broker."""
 
-    def __init__(self, controllers: Controllers, identity: BrokerIdentity | None = None) -> None:
+    def __init__(
+        self,
+        controllers: Controllers,
+        identity: BrokerIdentity | None = None,
+        *,
+        was_slave: bool = False,
+    ) -> None:
         settings = ManagerSettings(
             cluster_name="c",
             broker_name="b",
@@ -139,15 +147,16 @@ class One:
             heartbeat_ms=HEARTBEAT_MS,
             timeout_ms=TIMEOUT_MS,
             priority=1,
+            was_slave=was_slave,
         )
         self.manager = ReplicasManager(settings, identity)
         self.controllers = controllers
         self.steps: list[Step] = []
         self.kinds: list[Kind] = []
 
-    def turn(self, now_ms: int) -> None:
+    def turn(self, now_ms: int, log: LogState = LOG) -> None:
         """Send what is due, and take the answers."""
-        for ask in self.manager.due(f"b{id(self)}:1", LOG, now_ms):
+        for ask in self.manager.due(f"b{id(self)}:1", log, now_ms):
             self.take(ask, now_ms)
 
     def take(self, ask: Ask, now_ms: int) -> None:
@@ -191,6 +200,17 @@ def test_a_second_broker_follows_the_first() -> None:
     assert isinstance(step, Follow)
     assert (step.epoch, step.master_id) == (1, 1)
     assert not other.manager.is_master
+
+
+@pytest.mark.parametrize("last_epoch", [-1, 3])
+def test_a_former_slave_waits_for_its_master_unless_its_log_was_under_a_controller(
+    last_epoch: int,
+) -> None:
+    one = One(Controllers(), was_slave=True)
+    for now in range(0, 2_000, 100):
+        one.turn(now, LOG._replace(last_epoch=last_epoch))
+    assert one.manager.is_master == (last_epoch > 0)
+    assert one.manager.broker_id == 1
 
 
 def test_another_ones_id_is_forgotten_and_the_next_one_asked_for() -> None:
