@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from tests.support.eventually import SECONDS_MAX
-from tests.support.programs import build_java
+from tests.support.programs import build_broker_53, build_java
 from tests.support.servers import forked
 from tests.support.servers.clusters import JavaPeer
 from tests.support.servers.settings import write_settings
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "KINDS",
     "ControllerProcess",
+    "Java53Member",
     "JavaMember",
     "Member",
     "NameServerProcess",
@@ -288,6 +289,12 @@ class JavaMember(Member):
 
     def is_alive(self) -> bool:
         return self._peer is not None
+
+
+class Java53Member(JavaMember):
+    """A broker of RocketMQ 5.3.3."""
+
+    built = staticmethod(build_broker_53)
 
 
 KINDS: dict[str, type[Member]] = {"ours": OurMember, "java": JavaMember}

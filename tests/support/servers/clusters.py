@@ -16,9 +16,18 @@ from tests.support.servers.settings import ANY_DISK_JAVA
 from tests.support.servers.up import Up, free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = ["Cluster", "JavaPeer", "cluster", "java_cluster", "often_asking", "our_cluster"]
+__all__ = [
+    "NO_TLS",
+    "Cluster",
+    "JavaPeer",
+    "cluster",
+    "java_cluster",
+    "often_asking",
+    "our_cluster",
+    "start_java",
+]
 
 QUICK_CHECKS = {
     "transactionCheckInterval": 500,
@@ -27,6 +36,9 @@ QUICK_CHECKS = {
     "transactionCheckMax": 10_000,
 }
 """Producers are asked about open transactions soon, and as long as they need to answer."""
+
+NO_TLS = ("-Dtls.server.mode=disabled",)
+"""Most of the work of a start is the making of a key that hardly any test uses."""
 
 SETTINGS = {**QUICK_CHECKS, "traceTopicEnable": "true", "enablePropertyFilter": "true"}
 """What both brokers of the contract tests are set to."""
@@ -50,8 +62,7 @@ class JavaPeer:
         settings: more lines of broker.conf.
         with_namesrv: start a name server too; without one the broker registers nowhere.
         with_broker: start a broker too.
-        options: of both Java processes. Without TLS, since most of a start's work is the making of
-            a key that hardly any test uses.
+        options: of both Java processes.
         accounts: the file of access control (``plain_acl.yml``).
         prefix: command that each process is started by.
         built: gives the folder with the libraries of both, those of 4.9 by default.
@@ -64,7 +75,7 @@ class JavaPeer:
         settings: tuple[str, ...] = (),
         with_namesrv: bool = True,
         with_broker: bool = True,
-        options: tuple[str, ...] = ("-Dtls.server.mode=disabled",),
+        options: tuple[str, ...] = NO_TLS,
         accounts: str = "",
         prefix: tuple[str, ...] = (),
         built: Callable[[], Path] = build_java,
@@ -133,22 +144,60 @@ class JavaPeer:
         ]
 
     def _start(self, name: str, main_class: str, settings: list[str]) -> None:
-        home, conf, log = self.data / "home", self.data / f"{name}.conf", self.data / f"{name}.log"
-        conf.write_text("\n".join(settings) + "\n")
-        options = (*self.options, f"-Drocketmq.home.dir={home}", f"-Duser.home={home}")
-        main_class = f"org.apache.rocketmq.{main_class}"
-        command = java_of(self.built(), main_class, "-c", str(conf), options=options)
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [*self.prefix, *command], stdin=subprocess.DEVNULL, stdout=output, stderr=output
-            )
+        process = start_java(
+            self.data,
+            name,
+            main_class,
+            settings,
+            built=self.built,
+            options=self.options,
+            prefix=self.prefix,
+        )
         self._processes.append(process)
 
-        def started() -> bool:
-            assert process.poll() is None, log.read_text()
-            return "boot success" in log.read_text()
 
+def start_java(
+    data: Path,
+    name: str,
+    main_class: str,
+    settings: Sequence[str],
+    *,
+    built: Callable[[], Path],
+    options: tuple[str, ...] = NO_TLS,
+    prefix: tuple[str, ...] = (),
+) -> subprocess.Popen[bytes]:
+    """A Java server that has started.
+
+    Args:
+        data: folder of its settings and its log, which have its ``name``.
+        name: of the server.
+        main_class: its class below ``org.apache.rocketmq``.
+        settings: lines of its configuration.
+        built: gives the folder with its libraries.
+        options: of Java.
+        prefix: command that the process is started by.
+    """
+    home, conf, log = data / "home", data / f"{name}.conf", data / f"{name}.log"
+    conf.write_text("\n".join(settings) + "\n")
+    options = (*options, f"-Drocketmq.home.dir={home}", f"-Duser.home={home}")
+    main_class = f"org.apache.rocketmq.{main_class}"
+    command = java_of(built(), main_class, "-c", str(conf), options=options)
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*prefix, *command], stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
+
+    def started() -> bool:
+        assert process.poll() is None, log.read_text()
+        return "boot success" in log.read_text()
+
+    try:
         wait_until(started, what=f"the start of the Java {name}")
+    except BaseException:
+        process.kill()
+        process.wait(timeout=SECONDS_MAX)
+        raise
+    return process
 
 
 @contextmanager
