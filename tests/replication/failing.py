@@ -30,13 +30,13 @@ from kerolox.protocol.controller import (
 )
 from kerolox.remoting.client import RemotingClient
 from tests.replication.judge import end_of
-from tests.replication.members import ControllerProcess, JavaMember, NameServerProcess, OurMember
+from tests.replication.members import ControllerProcess, Java53Member, NameServerProcess, OurMember
 from tests.support.clients.peer import peer_at
-from tests.support.eventually import SECONDS_MAX, until, wait_until
+from tests.support.eventually import SECONDS_MAX, until
 from tests.support.faults.network import Network
 from tests.support.faults.small_disk import MountedDisk, small_disk
-from tests.support.programs import build_broker_53, build_go_clients, java_command, java_of
-from tests.support.servers.clusters import JavaPeer
+from tests.support.programs import build_broker_53, build_go_clients, java_command
+from tests.support.servers.clusters import JavaPeer, start_java
 from tests.support.servers.up import free_port
 
 if TYPE_CHECKING:
@@ -161,34 +161,21 @@ class Journal:
         return self.acks
 
 
-class JavaMember53(JavaMember):
-    """A broker of RocketMQ 5.3.3."""
-
-    built = staticmethod(build_broker_53)
-
-
 class JavaController(ControllerProcess):
     """A controller of RocketMQ 5.3.3."""
 
     def __enter__(self) -> Self:
-        home, log = self.folder / "home", self.folder / "log"
-        home.mkdir(parents=True)
-        conf = self.folder / "controller.conf"
+        (self.folder / "home").mkdir(parents=True)
         settings = {"controllerStorePath": self.folder / "raft", **self.settings}
-        conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        options = (f"-Drocketmq.home.dir={home}", f"-Duser.home={home}")
-        main = "org.apache.rocketmq.controller.ControllerStartup"
-        command = java_of(build_broker_53(), main, "-c", str(conf), options=options)
-        with log.open("wb") as output:
-            self._process = subprocess.Popen(
-                [*self.prefix, *command], stdin=subprocess.DEVNULL, stdout=output, stderr=output
-            )
-
-        def has_started() -> bool:
-            assert self._process.poll() is None, log.read_text()
-            return "boot success" in log.read_text()
-
-        wait_until(has_started, what="the start of a Java controller")
+        self._process = start_java(
+            self.folder,
+            "controller",
+            "controller.ControllerStartup",
+            [f"{key}={value}" for key, value in settings.items()],
+            built=build_broker_53,
+            options=(),
+            prefix=self.prefix,
+        )
         return self
 
 
@@ -481,7 +468,7 @@ async def failing_set(
         settings = {**SETTINGS, **profile.brokers, "controllerAddr": ";".join(group)}
         members: list[Member] = []
         disks: list[MountedDisk] = []
-        made = {"ours": OurMember, "java": JavaMember53}[kind]
+        made = {"ours": OurMember, "java": Java53Member}[kind]
         for number, host in enumerate(brokers):
             place = folder / f"broker-{number}"
             disk = stack.enter_context(
