@@ -1,8 +1,9 @@
 """What a slave does when its log and its master's are not the same: look further back, cut, stop.
 
-Nothing is ever overwritten or deleted: what the master has not is kept in a folder beside the log
+Nothing is ever overwritten: what the master has not is kept in a folder beside the log
 (:mod:`kerolox.store.recovery.log_cut`). The log is cut while the broker is closed, so whoever reads
-from it sees a restart.
+from it sees a restart. Under a controller each failover may leave such a part, and nobody has to
+come: the oldest one goes when there are too many.
 """
 
 from __future__ import annotations
@@ -91,10 +92,11 @@ class Resync:
         return f"{error}; {_BY_HAND} (haBeginAnew=true puts it aside)"
 
     def _cut(self, request: CutRequest, text: str) -> str:
-        from kerolox.store.recovery.log_cut import kept_parts
+        from kerolox.store.recovery.log_cut import forget_parts, kept_parts
 
-        parts = kept_parts(self._config.store_settings())
-        if len(parts) >= PARTS_MAX:
+        settings = self._config.store_settings()
+        parts = kept_parts(settings)
+        if len(parts) >= PARTS_MAX and not self._config.enable_controller_mode:
             return (
                 f"{text}. {len(parts)} parts of logs are kept aside already, the last one in "
                 f"{parts[-1]}: do two masters take turns? Examine them and move them away"
@@ -102,4 +104,6 @@ class Resync:
         if self._restart is None:
             return f"{text}. The slave has to be started again for that"
         refusal = self._restart(request)
+        if not refusal:
+            forget_parts(settings, PARTS_MAX - 1)
         return f"{text}. {refusal}" if refusal else ""

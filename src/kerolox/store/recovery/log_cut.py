@@ -12,8 +12,10 @@ store goes on with it (:func:`finish_cut`), whatever kills it.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +38,8 @@ ABOUT = "cut.json"
 """In the folder of what is kept: what :class:`LogCut` has."""
 _ABOUT_LATER = f"{ABOUT}.later"
 """The same before the cut was begun; a full disk does not stop what was begun."""
+
+_log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"\d{8}-\d{6}-\d+(\.\d+)?")
 
@@ -89,14 +93,28 @@ def finish_cut(settings: StoreSettings) -> LogCut | None:
 
 
 def kept_parts(settings: StoreSettings) -> list[str]:
-    """The folders of what was cut off and is still there, by name."""
+    """The folders of what was cut off and is still there, the oldest first."""
     folders = log_of(settings).folders.all
-    return sorted(
+    found = (
         path
         for folder in folders
         for path in _parts_in(cut_folder(folder))
         if os.path.exists(os.path.join(path, ABOUT))
     )
+    return sorted(found, key=os.path.basename)
+
+
+def forget_parts(settings: StoreSettings, count: int) -> None:
+    """Remove all but the newest of what was cut off; what can't be removed is logged and stays.
+    ``count``: how many stay."""
+    parts = kept_parts(settings)
+    for path in parts[: max(len(parts) - count, 0)]:
+        try:
+            shutil.rmtree(path)
+        except OSError as error:
+            _log.error("what was cut off long ago can't be removed: %s", error)
+        else:
+            _log.warning("%s, which was cut off the log, is the oldest part: it is removed", path)
 
 
 def _parts_in(folder: str) -> list[str]:

@@ -15,6 +15,7 @@ import pytest
 from kerolox.broker import broker as broker_module
 from kerolox.broker.broker import Broker, open_store
 from kerolox.broker.replication import resync
+from kerolox.broker.replication.comparing import DivergedError
 from kerolox.errors import StoreError
 from kerolox.protocol.codes import PullSysFlag, ResponseCode
 from kerolox.store.recovery.log_cut import kept_parts
@@ -308,6 +309,33 @@ async def test_masters_that_take_turns_do_not_fill_the_disk(
                 await until(is_through)
             await until(lambda: "do two masters take turns?" in caplog.text)
             assert len(parts_of(slave)) == 3
+
+
+@pytest.mark.parametrize("refusal", ["", "it is being stopped"])
+async def test_under_a_controller_the_oldest_part_goes_and_the_slave_follows(
+    tmp_path: Path, refusal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There it is no fault that masters change: each failover may leave a part."""
+    monkeypatch.setattr(resync, "PARTS_MAX", 3)
+    config = small_config(
+        tmp_path, enable_controller_mode=True, controller_addr="127.0.0.1:1", broker_name="b"
+    )
+    parts = config.log_folders[0].with_name("commitlog-cut")
+    names = [f"2026110{day}-000000-{10 - day}" for day in range(4)]
+    for name in names:
+        (parts / name).mkdir(parents=True)
+        (parts / name / "cut.json").write_text("{}")
+    cuts: list[resync.CutRequest] = []
+
+    def restart(request: resync.CutRequest) -> str:
+        cuts.append(request)
+        return refusal
+
+    decided = resync.Resync(config, restart).decide(DivergedError("others", 5), 9, "master")
+    assert [each.equal_to for each in cuts] == [5]
+    assert bool(decided) is bool(refusal)
+    left = names if refusal else names[2:]
+    assert sorted(each.name for each in parts.iterdir()) == left
 
 
 async def test_a_broker_that_is_stopped_while_it_restarts_stays_stopped(
