@@ -62,6 +62,8 @@ DISK_BYTES = 256 * MIB
 ACKS_BETWEEN = 20
 """Of each client, before the next fault."""
 SHOWN_SECONDS_MAX = 30.0
+WHOLE_SECONDS_MAX = 60.0
+"""From the end of a fault until both are in sync again."""
 SETTINGS = {
     "brokerName": NAME,
     "brokerId": -1,
@@ -248,6 +250,7 @@ class FailingSet:
         members: its brokers.
         journal: what the producers have noted.
         producers: their processes.
+        helped: how often a broker did not come back into the set by itself.
     """
 
     def __init__(
@@ -264,6 +267,7 @@ class FailingSet:
         self._leader = controllers[0]
         self._client = RemotingClient(connect_timeout_seconds=1)
         self.producers: list[subprocess.Popen[bytes]] = []
+        self.helped = 0
 
     async def close(self) -> None:
         """Close the connections to the controllers."""
@@ -291,7 +295,19 @@ class FailingSet:
         return "", 0
 
     async def until_whole(self) -> int:
-        """Wait until there is a master and both are in sync; the number of the master."""
+        """Wait until there is a master and both are in sync; the number of the master. Where that
+        does not come, the other broker is started again, which counts in ``helped``."""
+        try:
+            return await self._whole()
+        except AssertionError:
+            self.helped += 1
+            for member in self.members:
+                if member.address != (await self.replica_info())[0]:
+                    await asyncio.to_thread(member.end)
+                    await asyncio.to_thread(member.start)
+            return await self._whole()
+
+    async def _whole(self) -> int:
         found = ""
 
         async def is_whole() -> bool:
@@ -299,7 +315,7 @@ class FailingSet:
             found, count = await self.replica_info()
             return bool(found) and count == len(self.members)
 
-        await until(is_whole, what="a sync state set of both")
+        await until(is_whole, seconds=WHOLE_SECONDS_MAX, what="a sync state set of both")
         return next(n for n, member in enumerate(self.members) if member.address == found)
 
     # -- faults -------------------------------------------------------------------------------

@@ -46,3 +46,4 @@ async def test_no_producer_waits_long_and_nothing_acknowledged_is_lost(tmp_path:
         for number in (master, 1 - master):
             assert not await it.lost(number)
         assert not await it.two_masters(master)
+        assert not it.helped
