@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
+from kerolox.client.aio.consumers.popping import keeping
 from kerolox.client.aio.consumers.popping.keeping import Keeper, Keeping
 from kerolox.client.core.consuming.leases import Lease, PopTimes
 from kerolox.message import MessageExt
@@ -52,3 +53,28 @@ def test_leases_whose_renewal_is_overdue_are_renewed_with_others(
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         assert runner.run(main()) == [0, 1]
+
+
+async def test_what_is_settled_soon_takes_no_place_and_what_is_not_is_renewed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(keeping, "YOUNG_SECONDS", 0.01)
+    renewed: list[int] = []
+
+    async def renew(message: MessageExt, lease: Lease, offset: int, ms: int) -> Lease:
+        renewed.append(offset)
+        return lease.anew(PopTimes(0, ms, 0, loop.time() + ms / 1000), offset)
+
+    loop = asyncio.get_running_loop()
+    keeper = Keeper(renew, None)
+    # Renewed while a third of the time is left: that is 20 s.
+    leases = [_lease(offset, loop.time() + 20.1) for offset in range(3)]
+    for offset, lease in enumerate(leases):
+        keeper.keep([(lease, (offset,) if offset else None)], loop.time() + 3_600, Keeping())
+    leases[1].out.clear()
+    assert not keeper._kept
+    await until(lambda: keeper._kept, what="the sweep")
+    assert [kept.lease for kept in sorted(keeper._kept)] == [leases[0], leases[2]]
+    await until(lambda: len(renewed) == 2, what="the renewals")
+    await keeper.close()
+    assert renewed == [0, 2]

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from kerolox.client.aio.consumer_settings import SimpleConsumerSettings
-from kerolox.client.aio.consumers.popping.receiving import ReceiveLimits, Receiver
+from kerolox.client.aio.consumers.popping.receiving import Pace, ReceiveLimits, Receiver
 from kerolox.protocol.codes import Perm
 from tests.support.eventually import until
 
@@ -59,3 +59,25 @@ async def test_after_a_pause_a_receive_waits_for_its_pop_without_a_busy_loop() -
     assert loop.timers == 1
     answer.set_result(SimpleNamespace(leases=[], pulled=SimpleNamespace(messages=[])))
     assert await receiving == []
+
+
+def test_a_pace_is_that_of_the_loop_alone_and_follows_it() -> None:
+    pace = Pace()
+    assert pace.most(32) is None
+    for number in range(16):
+        pace.took(number / 1000)
+    pace.waits(0.016)
+    assert pace.most(32) == 32
+    assert pace.most(4) == 4
+    # What it waits for messages does not count, and what it does with one does.
+    pace.took(1_000.0)
+    pace.waits(1_000.001)
+    assert pace.most(32) == 32
+    for number in range(8):
+        pace.took(2_000.0 + number)
+    pace.waits(2_008.0)
+    assert pace.most(32) == 0
+    for number in range(2_000):
+        pace.took(3_000.0 + number / 1_000)
+        pace.most(32)
+    assert pace.most(32) == 32

@@ -20,6 +20,7 @@ from kerolox.client import (
     connect,
 )
 from kerolox.client import sync as blocking
+from kerolox.client.aio.consumers.popping import receiving
 from kerolox.client.core.hooks import RpcHook
 from kerolox.errors import BrokerError, ConfigError, TopicRouteNotFoundError
 from kerolox.message import Message
@@ -331,6 +332,22 @@ async def test_messages_are_received_ahead_where_that_is_wanted(
         await until(lambda: consumer._receiver.ready_count)
         got = [await anext(consumer) for _ in range(6)]
         assert len({each.body for each in got}) == 6
+
+
+async def test_a_loop_gets_as_many_at_once_and_ahead_as_it_is_quick(
+    broker: LocalBroker, producer: Producer, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await send(producer, topic, 100)
+    async with simple(broker, topic, receive_ahead=None) as consumer:
+        receiver, got = consumer._receiver, []
+        monkeypatch.setattr(receiving, "PACE_SECONDS", 60.0)
+        got += [await anext(consumer) for _ in range(40)]
+        assert receiver.batch_size == 32
+        await until(lambda: receiver.ready_count >= 32 - 8)
+        monkeypatch.setattr(receiving, "PACE_SECONDS", 1e-9)
+        got += [await anext(consumer) for _ in range(60)]
+        assert receiver.batch_size == 1
+        assert len({each.body for each in got}) == 100
 
 
 async def test_all_loops_that_wait_get_messages_of_one_pop(

@@ -264,9 +264,10 @@ class SimpleConsumerSettings(ClientSettings):
     """How long ``receive`` waits when it is not told, and a broker may hold its request."""
     receive_batch_size: int = 16
     """Most messages that ``receive`` gives when it is not told, up to 32."""
-    receive_ahead: int = 0
+    receive_ahead: int | None = 0
     """Messages that are received ahead while those before are worked on; 0: none. Their invisible
-    time runs meanwhile."""
+    time runs meanwhile. None: a loop over the consumer gets as many at once, and as many ahead, as
+    it takes in 0.1 s, up to 32: the slower it is, the more are left to other members."""
     held_messages_max: int = 10_000
     """Messages that were received and are neither acknowledged nor given back, above which no
     further ones are received until their time is over; those on their way come on top."""
@@ -284,6 +285,7 @@ class SimpleConsumerSettings(ClientSettings):
         self._check("invisible_ms", 1, INVISIBLE_MS_MAX)
         self._check("wait_ms", 0, 3_600_000)
         self._check("receive_batch_size", 1, POP_MESSAGES_MAX)
-        self._check("receive_ahead", 0, 65_535)
+        if self.receive_ahead is not None:
+            self._check("receive_ahead", 0, 65_535)
         self._check("held_messages_max", 1, 65_535 * 100)
         self._check("held_mib_max", 1, 102_400)

@@ -28,6 +28,9 @@ WORK_SECONDS_MAX = 15 * 60
 (``consume_timeout_minutes``)."""
 
 
+BY_PACE = SimpleConsumerSettings(receive_ahead=None)
+"""Of mode ``queue``, where a subscriber has none: quick handlers get many messages at once."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -72,8 +75,15 @@ class QueueSource:
     def __init__(self, consumer: SimpleConsumer) -> None:
         """Takes what has its subscriptions, and is not started."""
         self._consumer = consumer
+        self._done: list[MessageExt] | None = []
+        """Of this iteration of the event loop; None: it is closed."""
         self.start: Callable[[], Awaitable[None]] = consumer.start
-        self.close: Callable[[], Awaitable[None]] = consumer.close
+
+    async def close(self) -> None:
+        """Acknowledge what is done, and receive no more."""
+        self._submit()
+        self._done = None
+        await self._consumer.close()
 
     async def next(self) -> MessageExt:
         """The next message, kept from others until it is settled."""
@@ -84,7 +94,17 @@ class QueueSource:
     async def ack(self, messages: Sequence[MessageExt]) -> None:
         """They are done. The broker hears so with others of the same moment; if not, they come
         again."""
-        self._consumer.submit_ack(messages).add_done_callback(_note_lost_ack)
+        if self._done is None:
+            await self._consumer.ack(messages)
+            return
+        if not self._done:
+            asyncio.get_running_loop().call_soon(self._submit)
+        self._done += messages
+
+    def _submit(self) -> None:
+        if self._done:
+            done, self._done = self._done, []
+            self._consumer.submit_ack(done).add_done_callback(_note_lost_ack)
 
     async def nack(self, messages: Sequence[MessageExt], delay: Duration | None) -> None:
         """They come again, after the delays of a push consumer that pops."""
@@ -129,7 +149,7 @@ def open_source(
     """
     if mode == "queue":
         assert not isinstance(settings, PushConsumerSettings)
-        simple = connection.simple_consumer(group, settings=settings)
+        simple = connection.simple_consumer(group, settings=settings or BY_PACE)
         for topic in topics:
             simple.subscribe(topic, expression)
         return QueueSource(simple)

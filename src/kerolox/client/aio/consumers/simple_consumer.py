@@ -59,7 +59,7 @@ AGAIN_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
 
-@checked("ack", "submit_ack")
+@checked("ack", "keep", "submit_ack")
 class SimpleConsumer(Client):
     """Receives messages of its group, each for a time.
 
@@ -221,10 +221,11 @@ class SimpleConsumer(Client):
         settings, receiver = self.settings, self._receiver
         self._open_cluster()
         while True:
+            if receiver.wants_more(taking=1):
+                receiver.ask_ahead(self._next_limits())
+                await asyncio.sleep(0)  # so that it leaves, though the loop may not wait
             message = receiver.take_one()
             if message is not None:
-                if receiver.wants_more:
-                    receiver.ask_ahead(self._next_limits())
                 return message
             try:
                 await receiver.arrived(self._next_limits())
@@ -236,7 +237,7 @@ class SimpleConsumer(Client):
     def _next_limits(self) -> ReceiveLimits:
         settings = self.settings
         deadline = asyncio.get_running_loop().time() + settings.wait_ms / 1000
-        return ReceiveLimits(settings.receive_batch_size, settings.invisible_ms, deadline)
+        return ReceiveLimits(self._receiver.batch_size, settings.invisible_ms, deadline)
 
     # -- what becomes of them -------------------------------------------------------------------
     async def ack(self, messages: MessageExt | Iterable[MessageExt]) -> None:

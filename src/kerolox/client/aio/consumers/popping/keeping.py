@@ -26,6 +26,10 @@ RENEWALS_AT_ONCE_MAX = 64
 AGAIN_SECONDS = 0.5
 """A renewal that got no answer is tried again so much later, while the lease lasts."""
 
+YOUNG_SECONDS = 1.0
+"""Most messages are settled sooner, so none of them is noted for longer than that before it has a
+place among those whose time may end."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -81,6 +85,9 @@ class Keeper:
         self._kept: list[_Kept] = []
         """A heap."""
         self._numbers = count()
+        self._young: list[tuple[Lease, tuple[int, ...] | None, float, Keeping]] = []
+        """What is kept since the last sweep."""
+        self._sweep_timer: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_at = math.inf
         """When the timer is due. A handle of uvloop does not tell, when that was at once."""
@@ -97,8 +104,23 @@ class Keeper:
         keeping: Keeping,
     ) -> None:
         """Keep leases, of some messages or of all; ``until``: by the event loop's clock."""
+        soon = self._loop.time() + 2 * YOUNG_SECONDS
         for lease, offsets in leases:
-            self._push(lease, offsets, until, keeping, lease.renew_at)
+            if lease.renew_at < soon or self._is_closed:
+                self._push(lease, offsets, until, keeping, lease.renew_at)
+                continue
+            self._young.append((lease, offsets, until, keeping))
+            if self._sweep_timer is None:
+                self._sweep_timer = self._loop.call_later(YOUNG_SECONDS, self._sweep)
+
+    def _sweep(self) -> None:
+        """Note when to renew those that are still out."""
+        self._sweep_timer = None
+        young, self._young = self._young, []
+        for lease, offsets, until, keeping in young:
+            out = lease.out
+            if out and (offsets is None or any(offset in out for offset in offsets)):
+                self._push(lease, offsets, until, keeping, lease.renew_at)
 
     def _push(
         self,
@@ -192,6 +214,9 @@ class Keeper:
     async def close(self) -> None:
         """Renew no more."""
         self._is_closed = True
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        self._young.clear()
         self._kept.clear()
         self._arm()
         for task in self._tasks:

@@ -16,6 +16,7 @@ from kerolox.client.core.consuming.popping import PopTerms
 from kerolox.client.core.failures import note_failure, notify_failure
 from kerolox.errors import ClientError, ConfigError, TopicRouteNotFoundError
 from kerolox.protocol.codes import Perm
+from kerolox.protocol.pop_names import POP_MESSAGES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +36,10 @@ PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.05, 1.0
 
 OVERDUE_SECONDS = 1.0
 """So much later than its time limit a pop has ended in any case."""
+
+
+PACE_SECONDS = 0.1
+"""A loop that receives by its pace has no more on hand than it takes in so long."""
 
 
 class Place(NamedTuple):
@@ -64,6 +69,38 @@ class _Batch:
         self.next = 0
 
 
+class Pace:
+    """How fast loops over a consumer take messages. While they wait for one, no time passes."""
+
+    __slots__ = ("_count", "_last", "_seconds")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._seconds = 0.0
+        self._last: float | None = None
+
+    def took(self, now: float) -> None:
+        """One was taken."""
+        self.waits(now)
+        self._count += 1
+        self._last = now
+
+    def waits(self, now: float) -> None:
+        """There is none to take."""
+        if self._last is not None:
+            self._seconds += now - self._last
+            self._last = None
+
+    def most(self, limit: int) -> int | None:
+        """How many are taken in :data:`PACE_SECONDS`, up to a limit; None: nobody knows yet."""
+        if not self._count:
+            return None
+        found = min(limit, int(PACE_SECONDS * self._count / max(self._seconds, 1e-9)))
+        if self._count >= limit:  # what was counts less and less
+            self._count, self._seconds = self._count // 2, self._seconds / 2
+        return found
+
+
 class Receiver:
     """The receives of one consumer."""
 
@@ -90,6 +127,10 @@ class Receiver:
         self._without_capacity = 0
         """How many of them wait for capacity."""
         self._turn = 0
+        self._pace = Pace() if settings.receive_ahead is None else None
+        self._ahead = settings.receive_ahead or 0
+        self.batch_size: int = settings.receive_batch_size
+        """Most messages of a pop for a loop."""
         self._unknown: set[str] = set()
         """Topics that no name server knew when they were looked up last."""
         self._is_closed = False
@@ -113,6 +154,8 @@ class Receiver:
         """As :meth:`take`, one."""
         if not self._has_ready():
             return None
+        if self._pace is not None:
+            self._pace.took(self._loop.time())
         batch = self._ready[0]
         message = batch.messages[batch.next]
         batch.next += 1
@@ -154,13 +197,16 @@ class Receiver:
         """The first messages that come; none in time. Errors as those of ``receive``."""
         while await self.arrived(limits):
             if found := self.take(limits.max_messages):
-                self.ask_ahead(limits)
+                if self.wants_more():
+                    self.ask_ahead(limits)
                 return found
         return []
 
     async def arrived(self, limits: ReceiveLimits) -> bool:
         """Wait until something came; False: not in time."""
         own = _OpenReceive()
+        if self._pace is not None:
+            self._pace.waits(self._loop.time())
         while not self._has_ready():
             now = self._loop.time()
             capacity, is_late = self._held.capacity(now), now >= limits.deadline
@@ -218,18 +264,22 @@ class Receiver:
                 self._begin(place, limits, min(limits.max_messages, capacity), own)
         own.has_asked = True
 
-    @property
-    def wants_more(self) -> bool:
-        """Fewer messages are there than are wanted ahead, and no pop is on its way."""
-        ahead = self._settings.receive_ahead
-        return ahead > 0 and not self.polls and not self._is_closed and self.ready_count < ahead
+    def wants_more(self, taking: int = 0) -> bool:
+        """Fewer messages are there than are wanted ahead, and no pop is on its way; ``taking``: so
+        many of those that are there are about to be taken."""
+        if not self._ahead or self.polls or self._is_closed:
+            return False
+        return taking <= self.ready_count < self._ahead + taking
+
+    def _keep_pace(self) -> None:
+        """Have as many messages come as loops take soon, those on hand included."""
+        most = None if self._pace is None else self._pace.most(POP_MESSAGES_MAX)
+        if most is not None:
+            self._ahead, self.batch_size = most, max(most, 1)
 
     def ask_ahead(self, limits: ReceiveLimits) -> None:
-        """Have a pop on its way while the messages before are worked on, if that is wanted."""
-        if not self.wants_more:
-            return
-        ahead = self._settings.receive_ahead
-        capacity = min(self._held.capacity(self._loop.time()), ahead)
+        """Have a pop on its way while the messages before are worked on."""
+        capacity = min(self._held.capacity(self._loop.time()), self._ahead)
         if capacity:
             limits = limits._replace(deadline=self._loop.time() + self._settings.wait_ms / 1000)
             for place in self._known_places():
@@ -272,6 +322,7 @@ class Receiver:
             notify_failure(self._settings.on_failure, what, error)
         elif not task.cancelled():
             popped = task.result()
+            self._keep_pace()
             self._held.add(popped.leases, now)
             if messages := popped.pulled.messages:
                 self._ready.append(_Batch(messages, popped.leases[0].times.ends_at))
