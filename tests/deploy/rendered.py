@@ -20,6 +20,7 @@ NAMESPACE, RELEASE = "messaging", "mq"
 
 KINDS = {
     ("v1", "ConfigMap"): "core_v1",
+    ("v1", "Secret"): "core_v1",
     ("v1", "Service"): "core_v1",
     ("apps/v1", "Deployment"): "apps_v1",
     ("apps/v1", "StatefulSet"): "apps_v1",

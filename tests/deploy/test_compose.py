@@ -6,6 +6,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 import compose_spec
@@ -96,9 +97,18 @@ def test_no_service_of_ours_has_more_rights_than_it_needs() -> None:
 def test_controllers_beside_the_cluster_agree_on_who_they_are() -> None:
     path = COMPOSE.parent / "controllers.yaml"
     read = yaml.safe_load(interpolated(path.read_text(), {}))
+    of_prometheus = read["services"].pop("prometheus")
     assert set(compose_spec.PyCompose.from_yaml(yaml.safe_dump(read)).service_names()) == {
         f"controller-{number}" for number in range(3)
     }
+    [mount] = of_prometheus["volumes"]
+    source, place, _ = mount.split(":")
+    [scraped] = yaml.safe_load((COMPOSE.parent / source).read_text())
+    [job] = yaml.safe_load((COMPOSE.parent / "prometheus.yml").read_text())["scrape_configs"]
+    [found] = job["file_sd_configs"]
+    assert any(fnmatch(place, each) for each in found["files"])
+    port = ControllerConfig().metrics_prom_exporter_port
+    assert scraped["targets"] == [f"{name}:{port}" for name in read["services"]]
     for name, service in read["services"].items():
         command = service["command"]
         self_id = command[command.index("--self-id") + 1]

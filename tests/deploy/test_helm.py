@@ -11,7 +11,9 @@ import pytest
 import yaml
 
 from kerolox.broker.config import BrokerConfig
+from kerolox.config import load_settings
 from kerolox.console.settings import PORT as CONSOLE_PORT
+from kerolox.controller.config import ControllerConfig
 from kerolox.doctor import Severity, check_file
 from kerolox.namesrv.config import NamesrvConfig
 from tests.deploy.composed import DEPLOY
@@ -27,7 +29,11 @@ EVERYTHING: dict[str, Any] = {
     "brokers": {
         "groups": ["a", "b", "payments"],
         "replicas": 3,
-        "settings": {"mappedFileSizeCommitLog": 1073741824, "diskSpaceWarningLevelRatio": 0.95},
+        "settings": {
+            "mappedFileSizeCommitLog": 1073741824,
+            "diskSpaceWarningLevelRatio": 0.95,
+            "haAllowedSlaves": "10.*.*.*",
+        },
         "external": {
             "enabled": True,
             "addresses": {
@@ -37,6 +43,11 @@ EVERYTHING: dict[str, Any] = {
             },
             "grpcAddresses": {"a-0": "a-0.example.com:8081"},
         },
+    },
+    "controllers": {
+        "replicas": 3,
+        "secret": "one for all",
+        "settings": {"scanNotActiveBrokerInterval": 1000},
     },
     "antiAffinity": "hard",
     "nodeSelector": {"disk": "ssd"},
@@ -58,6 +69,7 @@ CASES = [
     pytest.param(
         {
             "brokers": {"groups": ["a"], "replicas": 1, "replication": "ASYNC_MASTER"},
+            "controllers": {"replicas": 1},
             "console": {"enabled": True, "oidcSecret": "oidc", "trustProxy": "10.0.0.1"},
         },
         id="small",
@@ -117,6 +129,9 @@ def test_the_types_find_what_is_wrong_with_an_object() -> None:
         {"tls": {"mode": "disabled"}},
         {"console": {"enabled": True}},
         {"brokers": {"external": {"enabled": True}}},
+        {"brokers": {"settings": {"enableControllerMode": True}}},
+        {"controllers": {"replicas": 2}},
+        {"controllers": {"replicas": 3}, "accounts": {"existingSecret": "accounts"}},
     ],
     ids=str,
 )
@@ -161,8 +176,8 @@ def test_config_check_has_nothing_against_the_rendered_settings(
     values: dict[str, Any], tmp_path: Path
 ) -> None:
     checked = set()
-    for each in of_kind(render(**values), "ConfigMap"):
-        for name, text in each["data"].items():
+    for each in of_kind(render(**values), "ConfigMap", "Secret"):
+        for name, text in (each.get("data") or each["stringData"]).items():
             if name == "tls.properties":
                 continue
             (tmp_path / name).write_text(text)
@@ -170,6 +185,38 @@ def test_config_check_has_nothing_against_the_rendered_settings(
             assert [found for found in findings if found.severity > Severity.NOTE] == [], name
             checked.add(name)
     assert {"namesrv.conf", "mq-kerolox-broker-a-0.conf"} <= checked
+    controllers = {each for each in checked if "controller" in each}
+    assert len(controllers) == values.get("controllers", {}).get("replicas", 0)
+
+
+def test_controllers_and_brokers_of_the_chart_know_where_controllers_are() -> None:
+    objects = render(**EVERYTHING)
+    name = "mq-kerolox-controller"
+    container = objects["StatefulSet", name]["spec"]["template"]["spec"]["containers"][0]
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    assert objects["Service", name]["spec"]["clusterIP"] == "None"
+    addresses = [
+        f"{name}-{index}.{name}.messaging.svc.cluster.local:{ports['controller']}"
+        for index in range(3)
+    ]
+    for index in range(3):
+        text = objects["Secret", name]["stringData"][f"{name}-{index}.conf"]
+        settings = load_settings(ControllerConfig, _properties(text), where="here")
+        assert list(settings.members.values()) == addresses
+        assert settings.own_address == addresses[index]
+        assert settings.controller_secret == "one for all"
+        assert settings.scan_not_active_broker_interval == 1_000
+    for group in ("a", "b", "payments"):
+        broker = f"mq-kerolox-broker-{group}"
+        lines = _properties(objects["ConfigMap", broker]["data"][f"{broker}-2.conf"])
+        assert lines["controllerAddr"].split(";") == addresses
+        assert (lines["enableControllerMode"], lines["allAckInSyncStateSet"]) == ("true", "true")
+        # Under a controller slaves show no account.
+        assert "haAclEnable" not in lines
+
+
+def _properties(text: str) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in text.splitlines())
 
 
 @pytest.mark.parametrize("values", CASES)
@@ -250,6 +297,7 @@ def test_probes_ask_the_ports_on_which_servers_answer(values: dict[str, Any]) ->
     figures = {
         "broker": BrokerConfig().metrics_prom_exporter_port,
         "namesrv": NamesrvConfig().metrics_prom_exporter_port,
+        "controller": ControllerConfig().metrics_prom_exporter_port,
         "console": CONSOLE_PORT,
     }
     for pod in pods(render(**values)):

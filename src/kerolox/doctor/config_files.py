@@ -1,5 +1,6 @@
 """Files of settings, accounts and keys, checked without a server: ``broker.conf``,
-``namesrv.conf``, ``tls.properties``, ``plain_acl.yml``, ``tools.yml``. No finding has a secret."""
+``namesrv.conf``, ``controller.conf``, ``tls.properties``, ``plain_acl.yml``, ``tools.yml``. No
+finding has a secret."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ from kerolox.role_settings import TLS_CLIENT_KEYS, RoleSettings, TlsServerSettin
 from kerolox.security.access.documents import FILE_BYTES_MAX, KEY_CHARACTERS_MIN, read_document
 from kerolox.security.credentials import Credentials
 
-BROKER, NAMESRV, TLS, ACCOUNTS, TOOLS = KINDS = ("broker", "namesrv", "tls", "accounts", "tools")
+BROKER, NAMESRV, CONTROLLER = "broker", "namesrv", "controller"
+TLS, ACCOUNTS, TOOLS = "tls", "accounts", "tools"
+KINDS = (BROKER, NAMESRV, CONTROLLER, TLS, ACCOUNTS, TOOLS)
 """What a file may be for."""
 
 
@@ -44,6 +47,8 @@ def _kind(path: Path, data: bytes) -> str:
     keys = [line.strip() for line in data.splitlines() if line.strip()[:1] not in (b"#", b"!", b"")]
     if "tls" in name or (keys and all(each.startswith(b"tls.") for each in keys)):
         return TLS
+    if "controller" in name:
+        return CONTROLLER
     return NAMESRV if "namesrv" in name or "nameserver" in name else BROKER
 
 
@@ -53,6 +58,12 @@ def _broker(path: Path, _: bytes) -> Iterator[Finding]:
 
 def _namesrv(path: Path, _: bytes) -> Iterator[Finding]:
     yield from _role(path, NamesrvConfig)
+
+
+def _controller(path: Path, _: bytes) -> Iterator[Finding]:
+    from kerolox.controller.config import ControllerConfig
+
+    yield from _role(path, ControllerConfig)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +240,7 @@ def _place(path: Path, text: str) -> tuple[str, str]:
 _CHECKS: Mapping[str, Callable[[Path, bytes], Iterator[Finding]]] = {
     BROKER: _broker,
     NAMESRV: _namesrv,
+    CONTROLLER: _controller,
     TLS: _tls,
     ACCOUNTS: _accounts,
     TOOLS: _tools,

@@ -16,13 +16,19 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from kerolox.broker.metrics.broker_stats import TOPIC_PUT_SIZE
+from kerolox.controller.config import ControllerConfig
+from kerolox.controller.server import Controller
 from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.server import NameServer
 from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.controller import ApplyBrokerIdHeader
 from kerolox.protocol.names import DLQ_PREFIX, GROUP_GET_NUMS, TOPIC_PUT_NUMS
+from kerolox.remoting.client import RemotingClient
 from tests.support.clients.grpc_peer import grpc_peer
 from tests.support.clients.peer import peer_of
 from tests.support.clients.requests import heartbeat_body
+from tests.support.eventually import until
 from tests.support.kernels import KERNELS
 from tests.support.servers.up import free_port
 from tests.unit.broker.grpc.test_calls import message, sent
@@ -78,8 +84,31 @@ def used(text: str) -> tuple[Labels, set[str]]:
     return picked, grouped
 
 
+async def of_controller(folder: Path) -> str:
+    """What a controller shows that knows a broker."""
+    config = ControllerConfig(
+        controller_d_leger_peers=f"n0-{HOST}:{free_port()}",
+        controller_store_path=folder / "controller",
+        listen_host=HOST,
+        metrics_exporter_type="PROM",
+        metrics_prom_exporter_port=0,
+    )
+    header = ApplyBrokerIdHeader(
+        cluster_name="c", broker_name="b", applied_broker_id=1, register_check_code=f"{HOST}:1;1"
+    )
+    request = RemotingCommand.request(RequestCode.CONTROLLER_APPLY_BROKER_ID, header.encode())
+    async with Controller(config, tick_seconds=0.02) as controller, RemotingClient() as client:
+
+        async def is_known() -> bool:
+            return (await client.invoke(config.own_address, request)).code == 0
+
+        await until(is_known)
+        return (await fetch(controller.metrics_port, "/metrics"))[1]
+
+
 async def scraped(folder: Path) -> Labels:
-    """What a name server, a master and its slave show once each kind of metric has a series."""
+    """What a name server, a master, its slave and a controller show once each kind of metric has a
+    series."""
     settings = NamesrvConfig.load(
         None, listen_host=HOST, listen_port=0, kv_config_path=folder / "kv.json", **PROM
     )
@@ -107,6 +136,7 @@ async def scraped(folder: Path) -> Labels:
                 (await fetch(port, "/metrics"))[1]
                 for port in (master.metrics_port, slave.metrics_port, names.metrics_port)
             ]
+    texts.append(await of_controller(folder))
     found: Labels = {"up": set(OF_SCRAPES)}
     for text in texts:
         for family in text_string_to_metric_families(text):
@@ -151,7 +181,7 @@ def test_the_boards_panels_have_places_and_ids_of_their_own() -> None:
 
 def test_each_rule_says_what_is_wrong_and_has_a_unit_test() -> None:
     tests = (DEPLOY / "prometheus" / "alerts_test.yml").read_text()
-    assert len(RULES) == 7
+    assert len(RULES) == 10
     for rule in RULES:
         assert rule["labels"]["severity"] in ("warning", "critical")
         assert rule["annotations"].keys() == {"summary", "description"}

@@ -32,6 +32,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- join ";" $found -}}
 {{- end -}}
 
+{{/* host:port of all controllers, joined by ; */}}
+{{- define "kerolox.controllers" -}}
+{{- $name := printf "%s-controller" (include "kerolox.fullname" .) -}}
+{{- $found := list -}}
+{{- range $i := until (int .Values.controllers.replicas) -}}
+{{- $found = append $found (printf "%s-%d.%s.%s.svc.%s:9878" $name $i $name $.Release.Namespace $.Values.clusterDomain) -}}
+{{- end -}}
+{{- join ";" $found -}}
+{{- end -}}
+
 {{/* Lines of a map of settings. Numbers come as floats: 1073741824 is not to become 1.07e+09. */}}
 {{- define "kerolox.settings" -}}
 {{- range $key, $value := . }}
@@ -62,6 +72,25 @@ metricsPromExporterHost=*
 {{- include "kerolox.settings" .Values.nameServers.settings }}
 {{ end -}}
 
+{{/* controller.conf of a pod; .index says which, .root is the chart's scope. */}}
+{{- define "kerolox.controllerConf" -}}
+{{- $root := .root -}}
+{{- $peers := list -}}
+{{- range $i, $address := splitList ";" (include "kerolox.controllers" $root) -}}
+{{- $peers = append $peers (printf "n%d-%s" $i $address) -}}
+{{- end -}}
+controllerDLegerPeers={{ join ";" $peers }}
+controllerDLegerSelfId=n{{ .index }}
+metricsExporterType=PROM
+metricsPromExporterHost=*
+{{- with $root.Values.controllers.secret }}
+controllerSecret={{ . }}
+{{- end }}
+{{- include "kerolox.tlsServer" $root }}
+{{- include "kerolox.tlsClient" $root }}
+{{- include "kerolox.settings" $root.Values.controllers.settings }}
+{{ end -}}
+
 {{/* broker.conf of a pod; .group and .index say which, .root is the chart's scope. */}}
 {{- define "kerolox.brokerConf" -}}
 {{- $root := .root -}}
@@ -90,7 +119,20 @@ metricsPromExporterHost=*
 aclEnable=true
 aclFile=/etc/kerolox-accounts/plain_acl.yml
 namesrvCredentialsFile=/etc/kerolox-accounts/tools.yml
+{{- if $root.Values.controllers.replicas }}
+{{- if not (get $brokers.settings "haAllowedSlaves") }}
+{{- fail "brokers.settings.haAllowedSlaves: the addresses of broker pods; under controllers slaves show no account" }}
+{{- end }}
+{{- else }}
 haAclEnable=true
+{{- end }}
+{{- end }}
+{{- if $root.Values.controllers.replicas }}
+enableControllerMode=true
+controllerAddr={{ include "kerolox.controllers" $root }}
+{{- if not (hasKey $brokers.settings "allAckInSyncStateSet") }}
+allAckInSyncStateSet=true
+{{- end }}
 {{- end }}
 {{- include "kerolox.tlsServer" $root }}
 {{- include "kerolox.tlsClient" $root }}
