@@ -80,6 +80,7 @@ def check_to_4_x(served: Served, drivers: Drivers, old: str) -> None:
     for kind in CLIENTS:
         topic = f"from-{kind}-to-{old}"
         _made(served, topic, [topic])
-        wanted = _sent(Client(drivers(kind), served.server, topic), is_old=False)
         client = Client(drivers(old), Server(served.namesrv), topic)
-        _check(client.consumed(client.push(), len(wanted)), wanted)
+        consumer = client.push()  # That in C++ begins at a topic's end.
+        wanted = _sent(Client(drivers(kind), served.server, topic), is_old=False)
+        _check(client.consumed(consumer, len(wanted)), wanted)

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tests.support.eventually import wait_until
 from tests.support.programs import (
     RUNS_ALL,
+    build_cpp_client,
     build_go_clients,
     build_go_grpc_client,
     build_node_clients,
@@ -74,7 +75,7 @@ WITHOUT_PUSH = ("rust",)
 WITH_BATCH = ("rust",)
 """Clients that send several messages in one call."""
 
-OLD_CLIENTS = ("kerolox", "java4", "node4", "go4")
+OLD_CLIENTS = ("kerolox", "java4", "node4", "go4", "cpp4")
 """Clients of remoting: ``producer``, ``send`` and ``push`` alone; their endpoint is that of a name
 server."""
 
@@ -126,6 +127,7 @@ class Driver:
             "kerolox": lambda: [sys.executable, "-m", "tests.interop.grpc5.kerolox_driver"],
             "java4": lambda: java_command("interop.Driver", options=(f"-Duser.home={self.home}",)),
             "go4": lambda: [str(build_go_clients()), "drive"],
+            "cpp4": lambda: [sys.executable, str(build_cpp_client().with_name("driver.py"))],
             "node4": lambda: ["node", str(build_node_clients().with_name("driver.js"))],
         }[self.kind]()
         environment = {

@@ -188,3 +188,63 @@ async def test_pings_without_calls_are_answered(client: GrpcPeer) -> None:
         client.flush()
     assert (await client.ask("Heartbeat", client_type=pb.PRODUCER)).status.code == pb.OK
     assert not client.has_goaway
+
+
+@pytest.mark.parametrize(
+    ("kind", "expression"), [(pb.TAG, "a || b"), (pb.SQL, "TAGS = 'a' OR TAGS = 'b'")]
+)
+async def test_a_simple_consumer_filters_changes_and_forwards(
+    peer: GrpcPeer, language: int, kind: int, expression: str
+) -> None:
+    entry = pb.SubscriptionEntry(topic=spaced("T"))
+    entry.expression.type, entry.expression.expression = kind, expression
+    subscription = pb.Subscription(group=spaced(GROUP), subscriptions=[entry])
+    told = settings(language, client_type=pb.SIMPLE_CONSUMER, subscription=subscription)
+    assert (await peer.settled(**told))[1].status.code == pb.OK
+    for tag in ("a", "other", "b"):
+        made = message("T", tag.encode())
+        made.system_properties.tag = tag
+        assert (await sent(peer, made)).status.code == pb.OK
+    request = pb.ReceiveMessageRequest(group=spaced(GROUP), batch_size=16)
+    request.message_queue.topic.CopyFrom(spaced("T"))
+    request.filter_expression.CopyFrom(entry.expression)
+    request.invisible_duration.seconds = 15
+    request.long_polling_timeout.seconds = 20
+    found: dict[bytes, str] = {}
+    while len(found) < 2:
+        _, some = await answer_of(peer.call("ReceiveMessage", request))
+        found |= {each.body: each.system_properties.receipt_handle for each in some}
+    assert found.keys() == {b"a", b"b"}
+    place: dict[str, Any] = {"group": spaced(GROUP), "topic": spaced("T"), "message_id": ID}
+    changing = pb.ChangeInvisibleDurationRequest(receipt_handle=found[b"a"], **place)
+    changing.invisible_duration.seconds = 30
+    [changed] = await peer.call("ChangeInvisibleDuration", changing).messages()
+    assert changed.status.code == pb.OK
+    done = pb.AckMessageEntry(message_id=ID, receipt_handle=changed.receipt_handle)
+    answer = await peer.ask("AckMessage", group=spaced(GROUP), topic=spaced("T"), entries=[done])
+    assert answer.status.code == pb.OK
+    forwarded = await peer.ask(
+        "ForwardMessageToDeadLetterQueue",
+        receipt_handle=found[b"b"],
+        delivery_attempt=17,
+        max_delivery_attempts=17,
+        **place,
+    )
+    assert forwarded.status.code == pb.OK
+
+
+async def test_messages_of_a_group_share_a_queue_and_one_for_later_is_recalled(
+    peer: GrpcPeer, grpc_broker: Broker
+) -> None:
+    for number in range(3):
+        made = message("F", b"%d" % number, pb.FIFO)
+        made.system_properties.message_group = "group"
+        assert (await sent(peer, made)).status.code == pb.OK
+    async with peer_of(grpc_broker) as reader:
+        queues = [[each.body for each in await reader.messages("F", queue)] for queue in (0, 1)]
+    assert sorted(queues) == [[], [b"0", b"1", b"2"]]
+    made = message("D", b"later", pb.DELAY)
+    made.system_properties.delivery_timestamp.seconds = int(time.time()) + 600
+    [entry] = (await sent(peer, made)).entries
+    answer = await peer.ask("RecallMessage", topic=spaced("D"), recall_handle=entry.recall_handle)
+    assert answer.status.code == pb.OK
