@@ -47,6 +47,9 @@ VALUES = ["x", "1", "true", "TRUE", "1700000000123", "a b  c", " \u2003k\x1cl\u0
 ODD_FLAGS = (0, 0, 0, int(MessageSysFlag.COMPRESSED), BORN_HOST_V6)
 
 
+ODD_TAGS = "ä", "a b", "a|b", "a||", "|| a", "a||*", "a\t", "a" * 1_025
+
+
 def opened(path: Path) -> Bench:
     bench = Bench(importlib.import_module(MODULES["native"]), path)
     bench.open(now=None)
@@ -147,6 +150,34 @@ def test_messages_are_told_to_the_byte_as_python_tells_them(tmp_path: Path) -> N
         bench.store.close()
 
 
+def test_messages_with_tags_are_found_whatever_lies_between_them(tmp_path: Path) -> None:
+    """Also where many windows have none, and where a message only names a tag in a property."""
+    bench = opened(tmp_path)
+    try:
+        tags = {number: "a" for number in (0, 1, 31, 32, 63, 200, 201, 499)} | {2: "A", 3: "aa"}
+        for number in range(500):
+            tag = tags.get(number, "b")
+            bench.append(b"body", f"x{NAME_END}a{ITEM_END}TAGS{NAME_END}{tag}{ITEM_END}")
+        lend(bench)
+        client, told = Client(bench), list[int]()
+        for stream_id, count in ((1, 3), (3, 1), (5, 32)):
+            request = receive(batch_size=count)
+            request.filter_expression.expression = "a || c"
+            found = [
+                PopReceipt.parse(handle(each).receipt_handle)
+                for each in received(asked(client, stream_id, request))
+            ]
+            told += [each.queue_offset for each in found]
+            assert all(each.start_offset <= each.queue_offset for each in found)
+        assert told == sorted(number for number, tag in tags.items() if tag == "a")
+        assert ("G", "T", 0, 8) in bench.store.lent_counts()
+        request = receive()
+        request.filter_expression.expression = "b"
+        assert asked(client, 7, request) == b"", "all was looked through"
+    finally:
+        bench.store.close()
+
+
 def test_records_that_python_has_to_inflate_are_left_to_it(tmp_path: Path) -> None:
     bench = opened(tmp_path)
     try:
@@ -225,15 +256,17 @@ def test_receives_that_are_not_usual_are_handed_on(tmp_path: Path) -> None:
     try:
         bench.append(b"body")
         client, stream_id = Client(bench), 1
-        odd = [receive() for _ in range(8)]
+        odd = [receive() for _ in range(8 + len(ODD_TAGS))]
         odd[0].group.resource_namespace = "n"
         odd[1].message_queue.broker.name = "other"
-        odd[2].filter_expression.expression = "a"
+        odd[2].filter_expression.type = 7
         odd[3].filter_expression.type = pb.SQL
         odd[4].invisible_duration.seconds = 9
         odd[5].invisible_duration.seconds = 43_201
         odd[6].group.name = "Nobody"
         odd[7].message_queue.topic.name = "Nothing"
+        for request, expression in zip(odd[8:], ODD_TAGS, strict=True):
+            request.filter_expression.expression = expression
         asked(client, stream_id, receive())
         assert list(client.handed_on()) == [1], "nothing is lent"
         lend(bench, broker="")
@@ -248,7 +281,7 @@ def test_receives_that_are_not_usual_are_handed_on(tmp_path: Path) -> None:
         bench.store.set_group("G", False, 1)
         asked(client, stream_id := stream_id + 2, receive())
         bench.store.set_group("G", True, 1)
-        assert len(client.handed_on()) == 12
+        assert len(client.handed_on()) == 12 + len(ODD_TAGS)
         assert client.output.count(OK_TRAILERS) == 0
         usual = receive(attempt_id="x", auto_renew=True)
         usual.message_queue.broker.name = BROKER

@@ -137,7 +137,7 @@ impl Connection {
             let (group, topic) = (text(&given.group), text(&given.topic));
             for run in &given.runs {
                 let times = (given.pop_time, given.invisible_ms);
-                let (queue_id, start, count) = (run.queue_id, run.start, run.count);
+                let (queue_id, start, count) = (run.queue_id, run.start, run.span);
                 rows.append((&group, &topic, queue_id, start, count, times.0, times.1))?;
             }
         }

@@ -315,7 +315,7 @@ impl Connection {
             born_ms: 0,
         };
         let is_usual = grpc_pops::are_usual;
-        let terms = pop::Terms { is_renewed: asked.is_renewed, is_usual };
+        let terms = pop::Terms { is_renewed: asked.is_renewed, is_usual, tags: asked.tags };
         let found = match pop::take_pop(state, core, &mut popper, &pop, &terms) {
             Outcome::Found(found) => found,
             Outcome::Nothing => return Tried::Nothing,

@@ -18,7 +18,7 @@ const OVER_MAX: usize = 16;
 /// Group slot, topic slot, queue id.
 pub type Key = (u32, u32, i32);
 
-/// The messages of one pop, which follow each other.
+/// The messages of one pop, among offsets that follow each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the names are those of the Python interface
 pub struct Lease {
@@ -34,6 +34,24 @@ pub struct Lease {
     pub owner: Arc<str>,
     /// Its messages are the owner's until it is silent: the broker renews their time.
     pub is_renewed: bool,
+}
+
+impl Lease {
+    /// One of nobody, without messages.
+    #[must_use]
+    pub fn new(pop_time: i64, invisible_ms: i64) -> Self {
+        Self {
+            start: 0,
+            count: 0,
+            open: 0,
+            pop_time,
+            first_pop_time: pop_time,
+            invisible_ms,
+            visible_at: 0,
+            owner: "".into(),
+            is_renewed: false,
+        }
+    }
 }
 
 /// What is said of a group and a topic when a queue is lent.
@@ -97,10 +115,13 @@ impl Queue {
         (self.out_max - self.out).min(POP_MESSAGES_MAX)
     }
 
-    /// Messages from `next_offset` on go out.
+    /// Messages from `next_offset` on go out, those that are open; nobody wants the others.
     pub fn deliver(&mut self, lease: Lease) {
         self.next_offset = lease.start + i64::from(lease.count);
-        self.out += lease.count;
+        if lease.open == 0 {
+            return;
+        }
+        self.out += lease.open.count_ones();
         self.next_end = self.next_end.min(lease.visible_at);
         self.live += 1;
         self.leases.push_back(lease);

@@ -14,11 +14,18 @@ use crate::queues::queue_ext::Filter;
 use crate::state::Core;
 use crate::wire::answer::{PopAnswer, PoppedRun, acknowledged, pop_answer};
 use crate::wire::frame::Frame;
-use crate::wire::grpc_pops::{Acks as AcksOfCall, Entry};
+use crate::wire::grpc_pops::{Acks as AcksOfCall, Entry, has_tag, records};
 use crate::wire::pops::{Ack, Acks, Asked, Pop, Receipt, START, read, read_acks};
 
 /// Queues of one acknowledgement by a call.
 const ACK_QUEUES_MAX: usize = 64;
+
+/// Entries of a queue that are examined at a time for messages with some tags.
+const WINDOW: u32 = 32;
+
+/// Bytes of messages that one pop examines for those with some tags; more are Python's to look
+/// through, by the codes of their tags.
+const EXAMINED_BYTES_MAX: usize = 1 << 20;
 
 /// Between group and topic in the names of retries of version 1 and 2.
 const SEPARATORS: [u8; 2] = [b'_', b'+'];
@@ -52,7 +59,7 @@ pub fn take(
     let (asked, opaque) = read(frame.header)?;
     match asked {
         Asked::Pop(pop) if frame.body.is_empty() => {
-            let terms = Terms { is_renewed: false, is_usual: |_| true };
+            let terms = Terms { is_renewed: false, is_usual: |_| true, tags: "" };
             let Outcome::Found(found) = take_pop(state, core, popper, &pop, &terms) else {
                 return None;
             };
@@ -120,11 +127,13 @@ fn has_retry(
 }
 
 /// What a pop is for beside what it asks.
-pub struct Terms {
+pub struct Terms<'a> {
     /// The broker renews the time of the messages.
     pub is_renewed: bool,
     /// Whether records can be answered; else the pop is for Python.
     pub is_usual: fn(&[u8]) -> bool,
+    /// Which messages: an expression of tags; empty: all.
+    pub tags: &'a str,
 }
 
 /// What a pop got; the records are in the body of `Lent`.
@@ -160,7 +169,34 @@ pub fn take_pop(
     core: &mut Core,
     popper: &mut Popper<'_>,
     pop: &Pop<'_>,
-    terms: &Terms,
+    terms: &Terms<'_>,
+) -> Outcome {
+    let outcome = pop_queues(state, core, popper, pop, terms);
+    if !terms.tags.is_empty() {
+        commit_passed(state, popper, pop);
+    }
+    outcome
+}
+
+/// Has the group go on behind messages that it does not want.
+fn commit_passed(state: &mut State, popper: &mut Popper<'_>, pop: &Pop<'_>) {
+    let Some((group, topic)) = place(&state.tables, popper, pop.group, pop.topic) else {
+        return;
+    };
+    for queue_id in 0..state.tables.topics[topic as usize].read_queues {
+        let key = (group, topic, queue_id);
+        if state.lent.queue(key).is_some() && state.has_capacity_to_commit(&key) {
+            commit(state, key);
+        }
+    }
+}
+
+fn pop_queues(
+    state: &mut State,
+    core: &mut Core,
+    popper: &mut Popper<'_>,
+    pop: &Pop<'_>,
+    terms: &Terms<'_>,
 ) -> Outcome {
     let State { tables, lent, .. } = state;
     let Some(place) = place(tables, popper, pop.group, pop.topic) else {
@@ -177,37 +213,37 @@ pub fn take_pop(
         if pop.queue_id < 0 { (chance as i32 % queues.max(1), queues) } else { (pop.queue_id, 1) };
     let pop_time = lent.pop_time.max(now_ms);
     let mut lease = Lease {
-        start: 0,
-        count: 0,
-        open: 0,
-        pop_time,
-        first_pop_time: pop_time,
-        invisible_ms: pop.invisible_ms,
         visible_at: monotonic_ms() + lent.steady_ahead_ms + pop.invisible_ms,
         owner: Arc::clone(popper.owner),
         is_renewed: terms.is_renewed,
+        ..Lease::new(pop_time, pop.invisible_ms)
     };
     let mut body = std::mem::take(&mut lent.body);
     body.clear();
     let mut runs = Vec::new();
-    let (mut left, mut rest) = (pop.count as u32, 0);
-    let mut is_whole = steps > 0;
-    for step in 0..steps {
+    let (mut left, mut rest, mut examined) = (pop.count as u32, 0, 0);
+    let (mut step, mut is_whole) = (0, steps > 0);
+    while step < steps {
         let queue_id = (first + step) % queues;
         let key = (place.0, place.1, queue_id);
-        let most = (left, terms.is_usual);
-        let Some(taken) = pop_queue(tables, core, lent, key, most, &mut lease, &mut body) else {
+        let Some(taken) = pop_queue(tables, core, lent, key, (left, terms), &mut lease, &mut body)
+        else {
             is_whole = false;
             break;
         };
         if taken.count > 0 {
             left -= taken.count;
             rest += taken.rest;
-            runs.push(PoppedRun { queue_id, start: lease.start, count: taken.count });
+            let Lease { start, count: span, .. } = lease;
+            runs.push(PoppedRun { queue_id, start, count: taken.count, span });
         }
-        if left == 0 || body.len() >= POP_BYTES_MAX {
+        examined += taken.examined;
+        if left == 0 || body.len() >= POP_BYTES_MAX || examined >= EXAMINED_BYTES_MAX {
+            is_whole = false;
             break;
         }
+        // There may be more behind messages that are not wanted.
+        step += i32::from(terms.tags.is_empty() || taken.examined == 0);
     }
     lent.body = body;
     if !runs.is_empty() {
@@ -221,10 +257,13 @@ pub fn take_pop(
 }
 
 /// What was taken of a queue.
+#[derive(Default)]
 struct Taken {
     count: u32,
     /// Messages behind them.
     rest: i64,
+    /// Bytes of all messages that were read.
+    examined: usize,
 }
 
 /// Takes messages of a queue; None: its state is for Python.
@@ -233,7 +272,7 @@ fn pop_queue(
     core: &mut Core,
     lent: &mut Lent,
     key: Key,
-    (most, is_usual): (u32, fn(&[u8]) -> bool),
+    (most, terms): (u32, &Terms<'_>),
     lease: &mut Lease,
     body: &mut Vec<u8>,
 ) -> Option<Taken> {
@@ -242,39 +281,70 @@ fn pop_queue(
     let start = queue.next_offset;
     let Some(handle) = tables.reading(core, topic, queue_id) else {
         // It never had a message.
-        return (start == 0).then_some(Taken { count: 0, rest: 0 });
+        return (start == 0).then(Taken::default);
     };
     let (low, end) = core.readable_bounds(handle);
     if low > queue.low() || start > end {
         return None;
     }
     if start == end {
-        return Some(Taken { count: 0, rest: 0 });
+        return Some(Taken::default());
     }
-    let count = most.min(queue.capacity());
-    if count == 0 {
+    let most = most.min(queue.capacity());
+    if most == 0 {
         return None;
     }
+    let count = if terms.tags.is_empty() { most } else { WINDOW };
     let before = body.len();
-    let outcome = core.read_into(handle, start, count as usize, Filter::by_tags(None), body);
+    let mut outcome = core.read_into(handle, start, count as usize, Filter::by_tags(None), body);
     let is_run = outcome.next_offset - start == i64::from(outcome.count);
     if outcome.status != GetStatus::Found
         || !is_run
         || outcome.count > count
-        || !is_usual(&body[before..])
+        || !(terms.is_usual)(&body[before..])
     {
         body.truncate(before);
         return None;
     }
+    let examined = outcome.bytes;
     (lease.start, lease.count) = (start, outcome.count);
     lease.open = u32::MAX >> (32 - outcome.count);
+    if !terms.tags.is_empty() {
+        (lease.open, lease.count) = keep_tagged(body, before, terms.tags, most);
+        outcome.count = lease.open.count_ones();
+        outcome.bytes = body.len() - before;
+        outcome.next_offset = start + i64::from(lease.count);
+    }
     queue.deliver(lease.clone());
     lent.changes += 1;
-    if outcome.lag >= 0 {
+    if outcome.lag >= 0 && outcome.count > 0 {
         tables.note_got(group, topic, queue_id, &outcome);
         core.note_delivery(&outcome);
     }
-    Some(Taken { count: outcome.count, rest: (outcome.max_offset - outcome.next_offset).max(0) })
+    let rest = (outcome.max_offset - outcome.next_offset).max(0);
+    Some(Taken { count: outcome.count, rest, examined })
+}
+
+/// Leaves of the records from `before` on the first ones that have a tag of the expression, `most`
+/// at most. Bit i: the i-th one is among them; and how many were examined.
+fn keep_tagged(body: &mut Vec<u8>, before: usize, tags: &str, most: u32) -> (u32, u32) {
+    let (mut open, mut count, mut at) = (0_u32, 0, before);
+    let mut kept = before;
+    while open.count_ones() < most {
+        let Some(Some(record)) = records(&body[at..]).next() else {
+            break;
+        };
+        let (size, is_wanted) = (record.size, has_tag(&record, tags));
+        if is_wanted {
+            open |= 1 << count;
+            body.copy_within(at..at + size, kept);
+            kept += size;
+        }
+        at += size;
+        count += 1;
+    }
+    body.truncate(kept);
+    (open, count)
 }
 
 /// The first offset of a queue that is lent, and the key of it.

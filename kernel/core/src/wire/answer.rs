@@ -210,12 +210,14 @@ pub struct PopAnswer<'a> {
     pub runs: &'a [PoppedRun],
 }
 
-/// Messages of one queue of a topic itself, which follow each other.
+/// Messages of one queue of a topic itself.
 #[derive(Clone, Copy, Debug)]
 pub struct PoppedRun {
     pub queue_id: i32,
     pub start: i64,
     pub count: u32,
+    /// Offsets from the first one on among which they are: `count` where nothing is filtered.
+    pub span: u32,
 }
 
 /// The answer to a pop that found messages, in JSON: its code has more than 16 bits.

@@ -15,7 +15,7 @@ use crate::protocol::grpc::{
     INVISIBLE_MS_MIN, OK, SYSTEM_PROPERTIES, USED_BORN_HOST, USED_SHARDING_KEY, USED_TRACE_CONTEXT,
 };
 use crate::protocol::{COMPRESSED, POP_MESSAGES_MAX, property};
-use crate::record::{self, RecordView};
+use crate::record::{self, Marks, RecordView};
 
 /// `FilterType` of a filter by tags, or of none.
 const TAG_MAX: i64 = 1;
@@ -33,12 +33,15 @@ const FIFO: u64 = 2;
 const DELAY: u64 = 3;
 const TRANSACTION: u64 = 4;
 
+/// Of an expression of tags.
+const TAGS_BYTES_MAX: usize = 1_024;
+
 /// Digits of a moment that is told.
 const MOMENT_DIGITS_MAX: usize = 14;
 
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
-/// A receive of all messages.
+/// A receive of all messages, or of those that have some tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receive<'a> {
     pub group: &'a [u8],
@@ -48,6 +51,8 @@ pub struct Receive<'a> {
     pub count: i32,
     pub invisible_ms: i64,
     pub is_renewed: bool,
+    /// As [`wanted_tags`] reads them; empty: all messages.
+    pub tags: &'a str,
 }
 
 /// Reads a `ReceiveMessageRequest`; None: it is not usual.
@@ -60,6 +65,7 @@ pub fn read_receive(request: &[u8]) -> Option<Receive<'_>> {
         count: 1,
         invisible_ms: 0,
         is_renewed: false,
+        tags: "",
     };
     let (mut fields, mut once) = (Fields(request), Once::default());
     while let Some((field, value)) = fields.next()? {
@@ -67,7 +73,7 @@ pub fn read_receive(request: &[u8]) -> Option<Receive<'_>> {
         match field {
             1 => found.group = read_name(value.bytes()?)?,
             2 => (found.topic, found.broker) = read_queue(value.bytes()?)?,
-            3 => read_filter(value.bytes()?)?,
+            3 => found.tags = read_filter(value.bytes()?)?,
             4 => {
                 let count = i32::try_from(value.number()?).ok()?;
                 found.count = count.clamp(1, POP_MESSAGES_MAX as i32);
@@ -157,17 +163,41 @@ fn read_types(types: &[u8]) -> Option<()> {
 }
 
 /// A filter that leaves nothing out.
-fn read_filter(filter: &[u8]) -> Option<()> {
+fn read_filter(filter: &[u8]) -> Option<&str> {
     let (mut fields, mut once) = (Fields(filter), Once::default());
+    let mut tags = "";
     while let Some((field, value)) = fields.next()? {
         once.take(field)?;
         match (field, value) {
             (1, Value::Number(kind)) if kind as i64 <= TAG_MAX && kind as i64 >= 0 => {}
             (2, Value::Bytes(b"*" | b"")) => {}
+            (2, Value::Bytes(text)) => {
+                tags = std::str::from_utf8(text).ok()?;
+                let is_usual = tags.len() <= TAGS_BYTES_MAX && wanted_tags(tags).all(is_plain_tag);
+                is_usual.then_some(())?;
+            }
             _ => return None,
         }
     }
-    Some(())
+    Some(tags)
+}
+
+/// The tags of an expression.
+pub fn wanted_tags(expression: &str) -> impl Iterator<Item = &str> {
+    expression.split("||").map(|tag| tag.trim_matches(' '))
+}
+
+/// Whether any client means a tag by that; what else an expression may have is Python's to read.
+fn is_plain_tag(tag: &str) -> bool {
+    !tag.is_empty()
+        && tag.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.%".contains(&byte))
+}
+
+/// Whether a message has one of the tags of an expression.
+#[must_use]
+pub fn has_tag(record: &RecordView<'_>, expression: &str) -> bool {
+    let tag = Marks::scan(record.properties).tags;
+    tag.is_some_and(|tag| wanted_tags(expression).any(|wanted| wanted.as_bytes() == tag))
 }
 
 /// A message that is acknowledged.

@@ -171,10 +171,20 @@ class _ReceiveFields(NamedTuple):
 
 
 class _ShortWay:
-    """A receive of all messages: by the kernel, or in one step here."""
+    """A receive of all messages: by the kernel, or in one step here. One of messages with some
+    tags: by the kernel."""
 
-    def __init__(self, caller: Caller, fast: FastPops, data: bytes, asked: _ReceiveFields) -> None:
+    def __init__(
+        self,
+        caller: Caller,
+        fast: FastPops,
+        data: bytes,
+        asked: _ReceiveFields,
+        *,
+        is_filtered: bool,
+    ) -> None:
         self._caller, self._fast, self._data, self._asked = caller, fast, data, asked
+        self._is_filtered = is_filtered
         self.found_nothing = False
         self.is_answered = False
         """By the kernel, whole."""
@@ -189,6 +199,10 @@ class _ShortWay:
         """Try."""
         self.found_nothing = False
         if self._caller.closed or self._tried():
+            return
+        if self._is_filtered:
+            if self._fast.lend_queues(self._asked.topic, self._asked.group):
+                self._tried()
             return
         self.found = self._fast.receive(*self._asked)
         if self.found is None:
@@ -219,11 +233,14 @@ async def _popped(
     short_way = None
     command = RemotingCommand.request(RequestCode.POP_MESSAGE, header.encode())
     # Limits count requests.
-    if header.exp == ALL_TAGS and not broker.guards.limits.is_on:
+    if header.exp_type != SQL92 and not broker.guards.limits.is_on:
         owner = broker.tables.clients.named(group, cast("ServerConnection", caller))
         fields = _ReceiveFields(topic, group, header.max_msg_nums, invisible_ms, owner)
         caller.admit(broker, command)
-        short_way = caller.short_way = _ShortWay(caller, fast, data, fields)
+        is_filtered = header.exp != ALL_TAGS
+        short_way = caller.short_way = _ShortWay(
+            caller, fast, data, fields, is_filtered=is_filtered
+        )
         short_way.take()
     if short_way is None or not short_way.has_taken:
         answer = await caller.ask(command)

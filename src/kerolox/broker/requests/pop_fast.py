@@ -250,15 +250,8 @@ class FastPops:
     ) -> FoundMessages | None:
         """All messages that are there, for a call of gRPC that was checked and let in. None: that
         is not common, or there are none."""
-        if not self._is_own or self._broker.guards.limits.is_on:
-            return None
-        place = self._place(topic, group)
-        if (
-            place is None
-            or not place.is_for_calls
-            or not self._pops.state.orders.is_empty
-            or not self._broker.config.broker_permission & Perm.READ
-        ):
+        place = self._place_of_calls(topic, group)
+        if place is None:
             return None
         asked = _Fields(
             consumer_group=group,
@@ -270,6 +263,38 @@ class FastPops:
             init_mode=PopInitMode.MAX,
         )
         return self._found(place, asked, owner, lends_empty=True)
+
+    def _place_of_calls(self, topic: str, group: str) -> _Place | None:
+        """A topic and a group that calls of gRPC receive from in a common way."""
+        if (
+            not self._is_own
+            or self._broker.guards.limits.is_on
+            or not self._pops.state.orders.is_empty
+            or not self._broker.config.broker_permission & Perm.READ
+        ):
+            return None
+        place = self._place(topic, group)
+        return place if place is not None and place.is_for_calls else None
+
+    def lend_queues(self, topic: str, group: str) -> bool:
+        """Let the kernel have all queues, for a call of gRPC that was checked and let in and asks
+        for messages with some tags. False: it has some already, or that is not common."""
+        table = self._pops.state.queues
+        place = self._place_of_calls(topic, group)
+        if place is None or not table.lends or self._has_retry(place):
+            return False
+        offsets = self._offsets.of_topic(group, topic)
+        touched: list[tuple[QueueKey, int]] = []
+        for key in place.keys:
+            low, end = self._store.queue_bounds(topic, key.queue_id)
+            committed = offsets.get(key.queue_id, -1)
+            start = table.start(key, committed, low) if committed >= 0 else end + 1
+            if start > end or not table.capacity(key):
+                return False
+            touched.append((key, start))
+        self._pops.commit()
+        self._lend(place, touched)
+        return True
 
     def _found(
         self, place: _Place, asked: _Fields, owner: str, *, lends_empty: bool = False

@@ -255,6 +255,108 @@ async def test_a_random_day_ends_alike_with_and_without_the_kernel(
     assert all(lent_ids[each] == kept_ids[each] for each in common)
 
 
+TAGGED = 240
+
+
+async def tagged(client: GrpcPeer) -> list[str]:
+    """Messages with the tags a to e, rare ones too, and without any: the tag of each."""
+    dice = random.Random(7)
+    tags = [dice.choice("aaaaabbbcd") if dice.random() < 0.9 else "" for _ in range(TAGGED)]
+    tags[100] = tags[TAGGED - 60] = "e"
+    for number, tag in enumerate(tags):
+        await sent(client, message(message_id=f"id-{number}", tag=tag, born_host="h"))
+    return tags
+
+
+@pytest.mark.parametrize("expression", ["a", " b || d", "c||d||e||nobody", "e", "nobody"])
+async def test_messages_with_tags_are_those_that_python_finds(
+    broker: Broker, client: GrpcPeer, seen: Seen, expression: str
+) -> None:
+    tags = await tagged(client)
+    wanted = {each.strip() for each in expression.split("||")}
+    ids = {f"id-{number}" for number, tag in enumerate(tags) if tag in wanted}
+    ends: list[dict[str, Any]] = []
+    table, offsets = broker.parts.tables.pops.state.queues, broker.parts.tables.offsets
+    for group in ("lent", "kept"):
+        table.take_back_all()
+        table._lending._kernel = broker.parts.store if group == "lent" else None
+        dice, told, seen.count = random.Random(3), {}, 0
+        for queue_id in (0, 1):
+            offsets.commit(group, "T", queue_id, 0, "test")
+        while len(told) < len(ids):
+            count = dice.randrange(1, 8)
+            stream = receive(client, batch=count, group=group, tag=expression)
+            code, found = await answer_of(stream)
+            assert code == pb.OK
+            assert 0 < len(found) <= count
+            assert told.keys().isdisjoint(each.system_properties.message_id for each in found)
+            told |= {each.system_properties.message_id: each for each in found}
+            assert await acked(client, *found, group=group) == [pb.OK] * len(found)
+            for each in found:
+                each.system_properties.ClearField("receipt_handle")
+        assert told.keys() == ids
+        # One more passes what nobody wants, and waits.
+        waits = receive(client, group=group, tag=expression)
+        queue_ends = [broker.parts.store.queue_bounds("T", queue_id)[1] for queue_id in (0, 1)]
+        assert sum(queue_ends) == TAGGED
+
+        def is_passed(group: str = group, ends: list[int] = queue_ends) -> bool:
+            return [offsets.query(group, "T", queue_id) for queue_id in (0, 1)] == ends
+
+        await until(is_passed, what="what is not wanted is passed")
+        waits.cancel()
+        assert not any(table.has_out(QueueKey(group, "T", queue_id)) for queue_id in (0, 1))
+        ends.append(told)
+        if group == "lent":
+            # The group begins, its queues are lent, and the last receive waits.
+            assert seen.count <= 4, "Python made what the kernel makes"
+    assert ends[0] == ends[1]
+
+
+async def test_a_receive_of_tags_waits_for_a_message_that_has_one(
+    broker: Broker, client: GrpcPeer, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await filled(client, 4)
+    await begun(broker, client)
+    made = message_of_calls(monkeypatch)
+    waits = [receive(client, batch=2, tag="rare || other") for _ in range(2)]
+    held = broker.parts.popping.held
+    await until(lambda: len(held) == 2)
+    await filled(client, 5)
+    assert len(held) == 2
+    for name in ("x", "y"):
+        await sent(client, message(message_id=name, tag="rare", born_host="h"))
+    answers = [await answer_of(each) for each in waits]
+    found = [each for _, some in answers for each in some]
+    assert sorted(system_of(each).message_id for each in found) == ["x", "y"]
+    assert made.count == 0, "Python made what the kernel makes"
+    assert await acked(client, *found) == [pb.OK] * 2
+
+
+async def test_what_has_other_tags_does_not_come_again_when_its_client_leaves(
+    broker: Broker, client: GrpcPeer
+) -> None:
+    await client.settled(**subscribing())
+    await tagged(client)
+    await begun(broker, client)
+    more: dict[str, Any] = {"invisible_seconds": None, "auto_renew": True, "tag": "c || d"}
+    _, first = await answer_of(receive(client, batch=8, **more))
+    table = broker.parts.tables.pops.state.queues
+    assert table.out == len(first)
+    await client.ask("NotifyClientTermination", group=resource(GROUP))
+    again: set[str] = set()
+    async with grpc_peer(broker.config.grpc_server_port, "other") as other:
+        await other.settled(**subscribing())
+        while len(again) < len(first):
+            _, found = await answer_of(receive(other, **more))
+            again |= {
+                system_of(each).message_id
+                for each in found
+                if system_of(each).delivery_attempt == 2
+            }
+    assert again == {system_of(each).message_id for each in first}
+
+
 async def test_a_queue_that_was_never_used_holds_up_no_receive(
     broker: Broker, client: GrpcPeer, seen: Seen
 ) -> None:
