@@ -69,7 +69,9 @@ class LiveBrokers:
         priority = header.election_priority
         info.election_priority = LOWEST_PRIORITY if priority is None else priority
         info.address, info.heartbeat_ms = header.broker_addr, now_ms
-        info.connection_id = connection_id
+        # What was sent before a cut of the network may come on the old connection after all, and
+        # its end behind it: later connections have higher numbers, and the latest counts.
+        info.connection_id = max(info.connection_id, connection_id)
         if (epoch, max_offset) > (info.epoch, info.max_offset):
             info.epoch, info.max_offset = epoch, max_offset
             info.confirm_offset = (

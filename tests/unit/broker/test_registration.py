@@ -41,6 +41,8 @@ class NameServerEar:
     async def _handle(
         self, command: RemotingCommand, connection: ServerConnection
     ) -> RemotingCommand:
+        if command.code == RequestCode.BROKER_HEARTBEAT:
+            await self.answers.wait()
         if command.code == RequestCode.REGISTER_BROKER:
             self.heard.append(command)
             self.connections.add(connection)
@@ -126,6 +128,24 @@ async def test_a_change_is_registered_without_a_rest_before(tmp_path, monkeypatc
             await peer.heartbeat("member", "group")
             assert "%RETRY%group" in ear.topics()
             assert slept == []
+
+
+async def test_a_name_server_that_answers_no_heartbeat_hears_of_a_broker_on_a_new_connection(
+    tmp_path,
+):
+    """A connection that a cut of the network left goes on seconds later than a new one."""
+    async with NameServerEar() as ear:
+        config = small_config(
+            tmp_path, namesrv_addr=f"127.0.0.1:{ear.server.port}", send_heartbeat_timeout_millis=20
+        )
+        async with Broker(config) as broker:
+            registration = broker.parts.peers.registration
+            await registration.heartbeat()
+            assert len(ear.connections) == 1
+            ear.answers.clear()
+            await registration.heartbeat()
+            await until(lambda: len(ear.connections) == 2)
+            ear.answers.set()
 
 
 async def test_changes_during_a_registration_are_the_next_one_together(tmp_path):

@@ -77,3 +77,14 @@ def test_heartbeats_of_too_many_brokers_are_not_kept(monkeypatch: pytest.MonkeyP
         False,
         True,
     ]
+
+
+def test_what_comes_late_on_an_older_connection_does_not_end_a_broker() -> None:
+    """A network that was cut delivers what was sent before, and then that the connection closed."""
+    live = LiveBrokers()
+    live.renew(heartbeat(1), 7, 0)
+    live.renew(heartbeat(1), 8, 10)
+    live.renew(heartbeat(1), 7, 20)
+    assert live.connection_closed(7) == []
+    assert live.is_alive(BrokerIdentity("c", "b", 1), 20)
+    assert live.connection_closed(8) == [BrokerIdentity("c", "b", 1)]

@@ -37,6 +37,7 @@ from kerolox.broker.roles.replicas_manager import (
 )
 from kerolox.broker.roles.roles import Roles
 from kerolox.broker.roles.state import RoleError
+from kerolox.broker.services.registration import CLAIM_SECONDS
 from kerolox.broker.services.writer import WriteGate
 from kerolox.errors import KeroloxError
 from kerolox.protocol.codes import MASTER_ID
@@ -48,8 +49,6 @@ POLL_SECONDS = 0.05
 """How often to check whether something is due."""
 ASK_SECONDS_MAX = 3.0
 """How long an answer may take, but for heartbeats."""
-CLAIM_SECONDS = 0.2
-"""From a refusal of a name server to the next try of a master: clients look for it meanwhile."""
 NOT_NAMED = "no controller has named this broker the master"
 LEASE_OVER = "no controller has named it lately (controllerHeartBeatTimeoutMills)"
 HANDED_OVER = "another broker is becoming the master"

@@ -228,7 +228,9 @@ class Roles:
         await parts.follow(record)
         self._pass_on(record)
         _log.warning("this broker is a slave of %s (epoch %d)", record.master_address, self.epoch)
-        await parts.announce_role()
+        # Nobody waits for it: a name server that does not answer must not keep it from leading.
+        parts.peers.registration.successor = ""
+        parts.peers.registration.begin_anew()
         return self.status()
 
     def _become(self, record: RoleRecord) -> None:

@@ -24,14 +24,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from kerolox.broker.dialling import DIAL_FIELDS
 from kerolox.broker.outbound import outbound_client
-from kerolox.errors import BrokerError, ConnectionLostError, KeroloxError
+from kerolox.errors import BrokerError, ConnectionLostError, KeroloxError, RequestTimeoutError
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
@@ -61,6 +60,9 @@ ON_THE_SPOT_TOPICS_MAX = 256
 goes whole, and so does a larger one with more changes."""
 
 RETRY_SECONDS_MIN = 1.0
+CLAIM_SECONDS = 0.2
+"""The same of a broker under a controller whose place is to be had: clients look for it
+meanwhile."""
 PERIOD_SECONDS_MIN, PERIOD_SECONDS_MAX = 10.0, 60.0
 UNREGISTER_SECONDS_MAX = 1.0
 
@@ -115,6 +117,8 @@ class Registration:
         self._known: dict[str, tuple[ClientConnection, TopicConfigTable]] = {}
         """Name server → where it heard of all topics last, and these topics."""
         self._logged_at: dict[str, float] = {}
+        self._is_urgent = False
+        """The next registration rests for nothing: the role has changed."""
         self._rounds = 0
         self._in_round = False
         self._rest_until = 0.0
@@ -234,17 +238,30 @@ class Registration:
         return config.controller_heart_beat_timeout_mills if config.enable_controller_mode else None
 
     async def heartbeat(self) -> None:
-        """Have the name servers that know this broker see it (BROKER_HEARTBEAT, of RocketMQ 5)."""
-        for server in self.registered:
-            if self._client.connection(server) is None:
-                continue
-            request = RemotingCommand.request(RequestCode.BROKER_HEARTBEAT, self._fields())
-            with suppress(KeroloxError):
-                await self._client.invoke_oneway(server, request, timeout_seconds=1.0)
+        """Have the name servers that know this broker see it (BROKER_HEARTBEAT, of RocketMQ 5). The
+        connection to one that does not answer is closed: behind a cut of the network a new one is
+        there seconds before the old one goes on, and an elected master registers by it.
+        """
+        await asyncio.gather(*map(self._show_up, self.registered))
+
+    async def _show_up(self, server: str) -> None:
+        if self._client.connection(server) is None:
+            return
+        request = RemotingCommand.request(RequestCode.BROKER_HEARTBEAT, self._fields())
+        seconds = self._settings.current.send_heartbeat_timeout_millis / 1000
+        try:
+            await self._client.invoke(server, request, timeout_seconds=seconds)
+        except RequestTimeoutError:
+            self._client.disconnect(server)
+            self.retry(CLAIM_SECONDS)
+        except KeroloxError as error:
+            _log.debug("name server %s: no heartbeat: %s", server, error)
 
     def begin_anew(self) -> None:
-        """What this broker is has changed: have all name servers hear of all of it, soon."""
+        """What this broker is has changed: have all name servers hear of all of it, without a
+        rest."""
         self._known.clear()
+        self._is_urgent = True
         self._wanted.set()
 
     def soon(self) -> None:
@@ -283,10 +300,11 @@ class Registration:
             except TimeoutError:
                 self._known.clear()
             start = loop.time()
-            if start < self._rest_until:
+            if start < self._rest_until and not self._is_urgent:
                 await asyncio.sleep(self._rest_until - start)
                 start = loop.time()
             self._wanted.clear()
+            self._is_urgent = False
             await self._register_all()
             end = loop.time()
             self._rest_until = end + min(end - start, REST_SECONDS_MAX)

@@ -23,6 +23,8 @@ public class Sending {
         if (args.length > 4) {
             producer.setPollNameServerInterval(Integer.parseInt(args[3]));
             producer.setSendMsgTimeout(Integer.parseInt(args[4]));
+            // A heartbeat to a master that stands still holds up all questions for routes.
+            producer.setMqClientApiTimeout(Integer.parseInt(args[4]));
         }
         producer.start();
         Thread sender = new Thread(() -> {
