@@ -79,7 +79,7 @@ async def run(
         f"\n{kind}, {profile.name}: {acks} acknowledged; lost {len(lost[0])} at the master, ",
         end="",
     )
-    print(f"{len(lost[1])} at the slave; acknowledged by two in one epoch: {len(doubles)}")
+    print(f"{len(lost[1])} at the slave; doubles {len(doubles)}; helped {it.helped}")
     for each in (*lost[0][:5], *lost[1][:5], *doubles[:5]):
         print(f"  {each}")
     print("| fault | client | median s | p99 s | greatest s |\n| --- | --- | --- | --- | --- |")
