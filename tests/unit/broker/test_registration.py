@@ -130,7 +130,7 @@ async def test_a_change_is_registered_without_a_rest_before(tmp_path, monkeypatc
             assert slept == []
 
 
-async def test_a_name_server_that_answers_no_heartbeat_hears_of_a_broker_on_a_new_connection(
+async def test_a_name_server_that_answers_no_heartbeat_gets_a_new_connection(
     tmp_path,
 ):
     """A connection that a cut of the network left goes on seconds later than a new one."""
