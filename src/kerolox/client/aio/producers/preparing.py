@@ -13,6 +13,7 @@ from kerolox.client.core.namespaces import queue_without_namespace, with_namespa
 from kerolox.client.core.sending.queue_choice import OrderingKey, select_by_hash
 from kerolox.client.core.sending.send import OutgoingMessage, in_namespace, outgoing_message
 from kerolox.client.core.validate import (
+    check_batch,
     check_body,
     check_delay_level,
     check_message,
@@ -64,6 +65,15 @@ class Preparation:
     def check(self, message: Message) -> None:
         """Raise MessageRejectedError for a message that no broker would take."""
         check_message(message)
+        self._check_limits(message)
+
+    def check_batch(self, messages: list[Message]) -> None:
+        """The same for messages that are to travel together."""
+        check_batch(messages)
+        for message in messages:
+            self._check_limits(message)
+
+    def _check_limits(self, message: Message) -> None:
         topic = message.topic
         if topic not in self._legal_topics:
             check_send_topic(with_namespace(self._namespace, topic))

@@ -46,7 +46,6 @@ from kerolox.client.core.sending.send import (
 )
 from kerolox.client.core.sending.unique_id import UniqueIdFactory
 from kerolox.client.core.validate import (
-    check_batch,
     check_message,
     check_producer_group,
     check_ways,
@@ -551,10 +550,17 @@ class Producer(Client):
             BrokerError, RemotingError, TopicRouteNotFoundError: as :meth:`send`.
         """
         batch = list(messages)
-        check_batch(batch)
+        self._preparation.check_batch(batch)
+        return await self._send_checked(batch, queue, dedup_keys, timeout_ms)
+
+    async def _send_checked(
+        self,
+        batch: list[Message],
+        queue: MessageQueue | None,
+        dedup_keys: Sequence[str] | None,
+        timeout_ms: int | None,
+    ) -> SendResult:
         cluster = self._open_cluster()
-        for message in batch:
-            self._sending_cluster(message)
         limit = self._time_limit(timeout_ms)
         now_ms, next_id = clock.now_ms(), self._ids.next
         keys = checked_keys(dedup_keys, len(batch))
@@ -603,16 +609,15 @@ class Producer(Client):
             BrokerError, RemotingError, TopicRouteNotFoundError: the first batch failed.
         """
         all_messages = list(messages)
-        check_batch(all_messages)
-        for message in all_messages:
-            self._sending_cluster(message)
+        self._preparation.check_batch(all_messages)
+        self._open_cluster()
         bytes_max = min(bytes_max, self.settings.message_bytes_max)
         batches = list(split_batches(all_messages, bytes_max=bytes_max))
         keys = iter(checked_keys(dedup_keys, len(all_messages)) or ())
 
         def send(batch: list[Message]) -> Coroutine[object, None, SendResult]:
             of_it = list(islice(keys, len(batch))) if dedup_keys is not None else None
-            return self.send_batch(batch, queue=queue, dedup_keys=of_it, timeout_ms=timeout_ms)
+            return self._send_checked(batch, queue, of_it, timeout_ms)
 
         return await send_in_order(batches, send)
 
