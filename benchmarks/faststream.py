@@ -3,7 +3,8 @@
 Both brokers are FastStream's usual ones, each with its defaults and without its log lines, of
 which there are two for each message. Each load is a process of its own, in turn, beside both
 servers. Told are the medians of rate and of the client process's CPU of a message. Publishes are
-256 at a time; handlers do nothing but count what was stored before.
+256 at a time; handlers do nothing but count what was stored before. The load ``pipeline alone``
+brings messages from memory to handlers: no client can go below that.
 
     python benchmarks/faststream.py [--count 20000] [--turns 3] [--only handle] [--peers FOLDER]
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
 import json
 import os
 import statistics
@@ -52,7 +54,8 @@ MODES: dict[str, dict[str, dict[str, Any]]] = {
 }
 """What subscribers are made with, by load and side. Kafka has no queue mode here: its plain one
 stands beside ours."""
-LOADS = ("publish", "publish batches", *MODES)
+ALONE = "pipeline alone"
+LOADS = ("publish", "publish batches", *MODES, ALONE)
 
 
 def made(side: str, address: str) -> AbstractAsyncContextManager[Any]:
@@ -114,9 +117,59 @@ async def handle(
     return cpu / seen, wall / seen
 
 
+def in_memory(side: str, count: int) -> list[Any]:
+    """Messages as the client of a side gives them."""
+    body, key = json.dumps(BODY).encode(), "b0e5a2fe-9b0c-4f19-a0ba-16e6a6f3c6f1"
+    headers = {"content-type": "application/json", "correlation_id": key}
+    if side == "kafka":
+        record = importlib.import_module("aiokafka").ConsumerRecord
+        sent = [(name, text.encode()) for name, text in headers.items()]
+        size = len(body)
+        return [record("T", 0, at, 1, 0, None, body, 0, 0, size, sent) for at in range(count)]
+    from kerolox import MessageExt
+
+    place: dict[str, Any] = {"topic": "T", "queue_id": 0, "commit_log_offset": 0}
+    return [
+        MessageExt(
+            **place, body=body, queue_offset=at, properties={**headers, "UNIQ_KEY": f"{at:032X}"}
+        )
+        for at in range(count)
+    ]
+
+
+async def alone(broker: Any, side: str, count: int) -> tuple[float, float]:  # noqa: ANN401
+    """CPU and wall seconds of a message, without servers."""
+    from faststream._internal.endpoint.subscriber.utils import MultiLock
+
+    seen = 0
+
+    async def count_it(body: Any) -> None:  # noqa: ANN401
+        nonlocal seen
+        seen += 1
+
+    subscriber = broker.subscriber("T")
+    subscriber(count_it)
+    broker._setup_logger()
+    subscriber._build_fastdepends_model()
+    lock = MultiLock
+    if side == "kerolox":
+        from kerolox.integrations.faststream.subscriber import HandlersLock
+
+        lock = HandlersLock
+    subscriber.lock, subscriber.running = lock(), True
+    messages = in_memory(side, count)
+    begun = time.process_time(), time.perf_counter()
+    for message in messages:
+        await subscriber.consume(message)
+    assert seen == count
+    return (time.process_time() - begun[0]) / count, (time.perf_counter() - begun[1]) / count
+
+
 async def client(side: str, address: str, load: str, topic: str, count: int) -> None:
     async with made(side, address) as broker:
-        if load in MODES:
+        if load == ALONE:
+            cpu, wall = await alone(broker, side, count)
+        elif load in MODES:
             cpu, wall = await handle(broker, side, load, topic, count)
         else:
             await broker.start()
