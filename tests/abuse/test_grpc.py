@@ -124,6 +124,18 @@ def test_what_no_kernel_answers_is_abused_beside_one(up: Up, name: str) -> None:
     judge(up, name)
 
 
+@pytest.mark.software
+@pytest.mark.parametrize("name", GRPC_SCENARIOS)
+def test_the_store_opens_again_after_each_attack(up: Up, name: str) -> None:
+    """:func:`test_all_that_was_there_is_there_after_a_restart_and_a_kill` holds it of all."""
+    before = stored(up)
+    GRPC_SCENARIOS[name].play(up)
+    up.kill()
+    up.start(keep_settings=True)
+    served(up)
+    assert stored(up)[: len(before)] == before
+
+
 def test_all_that_was_there_is_there_after_a_restart_and_a_kill(up: Up) -> None:
     before, messages = kept(up), stored(up)
     there = tables(up)
