@@ -51,6 +51,7 @@ NOISE = re.compile(r"\s*$|\tat |\t\.\.\. \d|\d+:\d+:.*\|-|For more information")
 """Lines of mqadmin about itself."""
 CHANGING = re.compile(r"(?<=Offset=)\d+|(?<=LeaderId\t).*|(?<=ControllerGroup\t).*")
 """What differs from run to run."""
+TRIES = 5
 BIG_BYTES, BIG_COUNT = 3 << 20, 6
 """Of messages that do not fit into the sockets between two brokers."""
 BROKERS: dict[str, type[Member]] = {"ours": OurMember, "java": Java53Member}
@@ -108,19 +109,27 @@ class Site:
 
     async def show(self, step: str, command: str, *arguments: str) -> None:
         """Keep what a command of mqadmin prints."""
-        options = (f"-Drocketmq.home.dir={self.folder}", f"-Duser.home={self.folder}")
-        main = "org.apache.rocketmq.tools.command.MQAdminStartup"
-        line = java_of(build_broker_53(), main, command, *arguments, options=options)
-        done = await asyncio.to_thread(
-            subprocess.run, line, capture_output=True, text=True, timeout=120, check=False
-        )
-        text = done.stdout + done.stderr
+        text = ""
+        # On a busy machine it gives an answer up that comes late.
+        for _ in range(TRIES):
+            text = await self._mqadmin(command, *arguments)
+            if "RemotingTimeoutException" not in text:
+                break
         for number, member in self.members.items():
             text = text.replace(member.address, f"broker{number}")
         for address in self.group.addresses:
             text = text.replace(address, "CONTROLLER")
         kept = [CHANGING.sub("?", each) for each in text.splitlines() if not NOISE.match(each)]
         self.shown[step] = "\n".join(kept)
+
+    async def _mqadmin(self, *arguments: str) -> str:
+        options = (f"-Drocketmq.home.dir={self.folder}", f"-Duser.home={self.folder}")
+        main = "org.apache.rocketmq.tools.command.MQAdminStartup"
+        line = java_of(build_broker_53(), main, *arguments, options=options)
+        done = await asyncio.to_thread(
+            subprocess.run, line, capture_output=True, text=True, timeout=120, check=False
+        )
+        return str(done.stdout + done.stderr)
 
     async def show_set(self, step: str) -> None:
         await self.show(step, "getSyncStateSet", "-a", self.controllers, "-b", NAME)

@@ -3,6 +3,8 @@ does without its controller. ``tests/replication/test_failover.py`` kills proces
 
 from __future__ import annotations
 
+import dataclasses
+import shutil
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kerolox.admin import Admin
 from kerolox.broker import broker as broker_module
 from kerolox.broker.broker import Broker
 from kerolox.controller.config import ControllerConfig
@@ -67,6 +70,10 @@ class Site:
         other = await self.start(**more)
         await until(lambda: self.in_sync() == {1, 2})
         return one, other
+
+    async def run_controller(self, config: ControllerConfig) -> None:
+        self.controller = Controller(config, tick_seconds=0.02)
+        await self.controller.start()
 
     def in_sync(self) -> set[int]:
         found = self.controller.replicas.broker_sets.get(NAME)
@@ -298,6 +305,48 @@ async def test_a_forged_notice_changes_nothing(tmp_path: Path) -> None:
         assert answer.code == 0
         await send(one, 1, b"still ")
         assert await epochs(one) == [1]
+
+
+async def test_a_controller_of_last_weeks_backup_has_nothing_cut_off(tmp_path: Path) -> None:
+    async with site(tmp_path) as it:
+        one, other = await it.pair()
+        config = it.controller.config
+        folder, backup = config.controller_store_path, tmp_path / "backup"
+        await it.controller.stop()
+        shutil.copytree(folder, backup)
+        await it.run_controller(config)
+        await send(one, 1, b"one ")
+
+        async def is_elected() -> bool:
+            return await it.elect(2) == 0
+
+        await until(is_elected)
+        await until(lambda: takes_messages(other))
+        await until(lambda: it.in_sync() == {1, 2})
+        await send(other, 1, b"other ")
+        ends = [broker.parts.store.max_physical_offset for broker in (one, other)]
+        before = await epochs(other)
+        await it.controller.stop()
+        shutil.rmtree(folder)
+        shutil.copytree(backup, folder)
+        await it.run_controller(dataclasses.replace(config, controller_accepts_copy=True))
+        async with Admin(config.own_address) as admin:
+
+            async def is_behind() -> bool:
+                return (await admin.controller_state(config.own_address)).behind == (NAME,)
+
+            await until(is_behind)
+        await until(lambda: not takes_messages(other))
+        assert not takes_messages(one)
+        assert await bodies(other) == [b"one 0", b"other 0"]
+        assert [broker.parts.store.max_physical_offset for broker in (one, other)] == ends
+        assert await epochs(one) == await epochs(other) == before
+        await until(is_elected)
+        await until(lambda: takes_messages(other))
+        await until(lambda: it.in_sync() == {1, 2})
+        await send(other, 1, b"again ")
+        assert await bodies(other) == [b"one 0", b"other 0", b"again 0"]
+        assert await epochs(other) == [*before, before[-1] + 1]
 
 
 async def test_an_operator_is_sent_to_the_controller(tmp_path: Path) -> None:
