@@ -15,6 +15,7 @@ from kerolox.controller.config import UNUSED_KEYS, ControllerConfig
 from kerolox.errors import BrokerError, ClientError, ConnectError
 from kerolox.namesrv.config import CONTROLLER_KEYS, NamesrvConfig
 from kerolox.protocol.codes import ResponseCode
+from tests.cli.test_completion import completed
 from tests.controller.asking import Asking
 from tests.support.eventually import until, wait_until
 from tests.support.servers.command import Server, kerolox
@@ -89,6 +90,24 @@ def test_controllers_and_brokers_are_listed(controller: str) -> None:
     missing = kerolox("controller", "describe", "x", "-a", controller)
     assert missing.returncode == 1
     assert "the controllers know no broker x" in missing.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("describe ", ["plain,b"]),
+        ("elect ", ["plain,b"]),
+        ("clean ", ["plain,b"]),
+        ("members remove ", ["plain,n0"]),
+        ("config show listenH", ["plain,listenHost"]),
+        ("config set listenH", ["nospace,listenHost="]),
+    ],
+)
+def test_values_of_controllers_are_completed(
+    line: str, values: list[str], controller: str, tmp_path: Path
+) -> None:
+    environment = {"HOME": str(tmp_path), "KEROLOX_CONTROLLERS": controller}
+    assert completed(f"kerolox controller {line}", environment) == values
 
 
 def test_a_master_is_elected_and_a_broker_forgotten(controller: str) -> None:

@@ -58,19 +58,19 @@ _Ask = Callable[["Admin"], Awaitable[Iterable[Value]]]
 _Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem[str]]]
 
 
-def _of_cluster(kind: str, ask: _Ask) -> _Complete:
-    """Completes what a cluster has."""
+def _of_cluster(kind: str, ask: _Ask, *, at: str = "name_server") -> _Complete:
+    """Completes what a cluster has. ``at``: the argument with the addresses of whom to ask."""
 
     def complete(
         context: click.Context, parameter: click.Parameter, begin: str
     ) -> list[CompletionItem[str]]:
         try:
-            name_server = str(context.params["name_server"])
+            address = str(context.params[at])
             with context.scope(cleanup=False):
-                key = "\n".join((kind, name_server, *_who_asks()))
+                key = "\n".join((kind, address, *_who_asks()))
                 values = _kept(key)
                 if values is None:
-                    values = _asked(name_server, ask)
+                    values = _asked(address, ask)
                     _keep(key, values)
         except (ConfigError, KeyError):  # there is no such context, or none is used
             return []
@@ -145,11 +145,31 @@ async def _accounts(admin: Admin) -> list[Value]:
     return [Value(name) for name in sorted(names)]
 
 
+async def _controlled_brokers(admin: Admin) -> list[Value]:
+    sets = await admin.sync_state_sets(admin.access.name_servers)
+    return [Value(name, each.master_address) for name, each in sets.items()]
+
+
+async def _controllers(admin: Admin) -> list[Value]:
+    states = await admin.controller_states(admin.access.name_servers)
+    members = {
+        name: address
+        for each in states.values()
+        if not isinstance(each, str)
+        for name, address in each.members.items()
+    }
+    return [Value(name, address) for name, address in sorted(members.items())]
+
+
 topics = _of_cluster("topics", _topics)
 groups = _of_cluster("groups", _groups)
 brokers = _of_cluster("brokers", _brokers)
 clusters = _of_cluster("clusters", _clusters)
 accounts = _of_cluster("accounts", _accounts)
+controlled_brokers = _of_cluster("controlled brokers", _controlled_brokers, at="controllers")
+"""Names of which controllers know brokers."""
+controllers = _of_cluster("controllers", _controllers, at="controllers")
+"""Ids of the controllers of a group."""
 
 
 def _asked(name_server: str, ask: _Ask) -> list[Value]:
@@ -182,6 +202,13 @@ def _setting_names() -> list[str]:
     return sorted(setting_keys(BrokerConfig))
 
 
+def _controller_setting_names() -> list[str]:
+    from kerolox.config import setting_keys
+    from kerolox.controller.config import ControllerConfig
+
+    return sorted(setting_keys(ControllerConfig))
+
+
 def _namespaces() -> list[Value]:
     from kerolox.protocol.namesrv import ORDER_TOPIC_CONFIG
 
@@ -193,6 +220,10 @@ namespaces = _of_machine(_namespaces)
 settings = _of_machine(lambda: map(Value, _setting_names()))
 assignments = _of_machine(lambda: [Value(f"{name}=") for name in _setting_names()], NO_SPACE)
 """Settings of a broker, as ``key=``."""
+controller_settings = _of_machine(lambda: map(Value, _controller_setting_names()))
+controller_assignments = _of_machine(
+    lambda: [Value(f"{name}=") for name in _controller_setting_names()], NO_SPACE
+)
 
 positions = _of_machine(
     lambda: [

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from kerolox.cli import completing
 from kerolox.cli.cluster_options import controller_option
 from kerolox.cli.commands.serve import controller as serve_controller
 from kerolox.cli.commands.serving import serving_group
@@ -87,7 +88,9 @@ def _controller_row(address: str, state: ControllerState | str) -> dict[str, obj
 
 
 @controller.command("describe")
-@click.argument("names", nargs=-1, metavar="[BROKER_NAME]...")
+@click.argument(
+    "names", nargs=-1, metavar="[BROKER_NAME]...", shell_complete=completing.controlled_brokers
+)
 @output_option
 @controller_option
 def describe_command(names: tuple[str, ...], output: str, controllers: str) -> None:
@@ -132,7 +135,7 @@ def _replica_rows(info: SyncStateSetInfo) -> list[dict[str, object]]:
 
 
 @controller.command("elect")
-@click.argument("broker_name", metavar="BROKER_NAME")
+@click.argument("broker_name", metavar="BROKER_NAME", shell_complete=completing.controlled_brokers)
 @click.argument("broker_id", metavar="ID", type=click.IntRange(min=1))
 @click.option("--cluster", default="", metavar="NAME", help="Its cluster; RocketMQ wants it.")
 @dry_run_option
@@ -169,7 +172,7 @@ def elect_command(
 
 
 @controller.command("clean")
-@click.argument("broker_name", metavar="BROKER_NAME")
+@click.argument("broker_name", metavar="BROKER_NAME", shell_complete=completing.controlled_brokers)
 @click.option(
     "--id", "ids", type=int, multiple=True, metavar="ID", help="A broker; may be repeated."
 )
@@ -209,7 +212,9 @@ def config() -> None:
 
 
 @config.command("show")
-@click.argument("names", nargs=-1, metavar="[KEY]...")
+@click.argument(
+    "names", nargs=-1, metavar="[KEY]...", shell_complete=completing.controller_settings
+)
 @output_option
 @controller_option
 def show_command(names: tuple[str, ...], output: str, controllers: str) -> None:
@@ -226,7 +231,13 @@ def show_command(names: tuple[str, ...], output: str, controllers: str) -> None:
 
 
 @config.command("set")
-@click.argument("pairs", nargs=-1, required=True, metavar="KEY=VALUE...")
+@click.argument(
+    "pairs",
+    nargs=-1,
+    required=True,
+    metavar="KEY=VALUE...",
+    shell_complete=completing.controller_assignments,
+)
 @dry_run_option
 @output_option
 @controller_option
@@ -284,7 +295,7 @@ def add_command(node_id: str, address: str, dry_run: bool, output: str, controll
 
 
 @members.command("remove")
-@click.argument("node_id", metavar="ID")
+@click.argument("node_id", metavar="ID", shell_complete=completing.controllers)
 @dry_run_option
 @output_option
 @controller_option
