@@ -28,6 +28,9 @@ WORK_SECONDS_MAX = 15 * 60
 (``consume_timeout_minutes``)."""
 
 
+GATHER_SECONDS = 0.01
+"""A broker gets acknowledgements of so long in one request."""
+
 BY_PACE = SimpleConsumerSettings(receive_ahead=None)
 """Of mode ``queue``, where a subscriber has none: quick handlers get many messages at once."""
 
@@ -72,11 +75,13 @@ class PushSource:
 class QueueSource:
     """By a simple consumer: each message is popped and acknowledged by itself."""
 
-    def __init__(self, consumer: SimpleConsumer) -> None:
-        """Takes what has its subscriptions, and is not started."""
+    def __init__(self, consumer: SimpleConsumer, gather_seconds: float) -> None:
+        """Takes what has its subscriptions, and is not started. Acknowledgements of so many seconds
+        leave together; 0: of an iteration of the event loop."""
         self._consumer = consumer
         self._done: list[MessageExt] | None = []
-        """Of this iteration of the event loop; None: it is closed."""
+        """What is to be acknowledged; None: it is closed."""
+        self._gather_seconds = gather_seconds
         self.start: Callable[[], Awaitable[None]] = consumer.start
 
     async def close(self) -> None:
@@ -92,13 +97,13 @@ class QueueSource:
         return message
 
     async def ack(self, messages: Sequence[MessageExt]) -> None:
-        """They are done. The broker hears so with others of the same moment; if not, they come
+        """They are done. The broker hears so with others of the same time; if not, they come
         again."""
         if self._done is None:
             await self._consumer.ack(messages)
             return
         if not self._done:
-            asyncio.get_running_loop().call_soon(self._submit)
+            asyncio.get_running_loop().call_later(self._gather_seconds, self._submit)
         self._done += messages
 
     def _submit(self) -> None:
@@ -140,8 +145,9 @@ def open_source(
     *,
     mode: Mode,
     settings: Settings | None,
+    is_acked_behind: bool,
 ) -> Source:
-    """What reads topics for a group, not started yet.
+    """What reads topics for a group, not started yet. ``is_acked_behind``: behind the handlers.
 
     Raises:
         ConfigError: group, expression or settings are wrong.
@@ -152,7 +158,9 @@ def open_source(
         simple = connection.simple_consumer(group, settings=settings or BY_PACE)
         for topic in topics:
             simple.subscribe(topic, expression)
-        return QueueSource(simple)
+        # Who limits what is on hand wants each place free as soon as it can be.
+        gathers = is_acked_behind and settings is None
+        return QueueSource(simple, GATHER_SECONDS if gathers else 0.0)
     assert not isinstance(settings, SimpleConsumerSettings)
     push = connection.push_consumer(group, settings=settings)
     for topic in topics:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -194,6 +195,7 @@ class KeroloxSubscriber(TasksMixin, SubscriberUsecase[RawMessage]):
         super().__init__(config, specification, calls)
         self.config: KeroloxSubscriberConfig = config
         self._source: Source | None = None
+        self._settles = config.ack_policy not in (AckPolicy.MANUAL, AckPolicy.ACK_FIRST)
 
     @property
     def topics(self) -> list[str]:
@@ -223,6 +225,7 @@ class KeroloxSubscriber(TasksMixin, SubscriberUsecase[RawMessage]):
             config.expression,
             mode=config.mode,
             settings=config.settings,
+            is_acked_behind=self.ack_policy is not AckPolicy.ACK_FIRST,
         )
         try:
             await source.start()
@@ -269,9 +272,12 @@ class KeroloxSubscriber(TasksMixin, SubscriberUsecase[RawMessage]):
 
     async def _consume_all(self, source: Source) -> None:
         """What one worker does."""
+        receive: Callable[[], Awaitable[RawMessage]] = source.next
+        if self.config.batch:
+            receive = functools.partial(self._next, source)
         while self.running:
             try:
-                raw = await self._next(source)
+                raw = await receive()
             except (StopAsyncIteration, ClientClosedError):
                 return
             except KeroloxError as error:
@@ -286,32 +292,35 @@ class KeroloxSubscriber(TasksMixin, SubscriberUsecase[RawMessage]):
         It is what FastStream's middleware for that does, which parses, copies and awaits more for
         each message. That one still settles what did not end well.
         """
-        handled = _Handled()
-        token = _handled.set(handled)
+        if not self._settles:
+            handled, token = None, _handled.set(None)
+        else:
+            handled = _Handled()
+            token = _handled.set(handled)
         try:
             with self.lock:  # who stops waits until it is settled
-                return await self._process(msg, handled)
+                try:
+                    response = await super().process_message(msg)
+                except BaseException as error:
+                    if handled is not None and await self._settle(msg, handled, error):
+                        return ensure_response(None)
+                    raise
+                if handled is not None:
+                    await self._ended_well(msg, handled)
+                return response
         finally:
             _handled.reset(token)
 
-    async def _process(self, msg: RawMessage, handled: _Handled) -> Response:
-        if self.ack_policy in (AckPolicy.MANUAL, AckPolicy.ACK_FIRST):
-            return await super().process_message(msg)
-        try:
-            response = await super().process_message(msg)
-        except BaseException as error:
-            if await self._settle(msg, handled, error):
-                return ensure_response(None)
-            raise
-        if handled.message is None:
+    async def _ended_well(self, msg: RawMessage, handled: _Handled) -> None:
+        message = handled.message
+        if message is None:
             await self._settle(msg, handled, None)
-        elif handled.message.committed is None:
+        elif message.committed is None:
             try:
-                await handled.message.ack()
+                await message.ack()
             except Exception as error:
                 state = self._outer_config.logger
                 state.log(repr(error), logging.CRITICAL, exc_info=error)
-        return response
 
     async def _settle(
         self, msg: RawMessage, handled: _Handled, error: BaseException | None
