@@ -10,7 +10,7 @@ import os
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kerolox.errors import KeroloxError
 from tests.simulation.cluster import Cluster, DiedError, Node
@@ -111,7 +111,11 @@ class Faults:
         process = node.process
         if not node.is_broker or not node.is_running or process is None or process.is_paused:
             return
-        if not hasattr(node.broker, "parts") or "flush" not in node.broker.parts.store.trouble:
+        if not hasattr(node.broker, "parts"):
+            return
+        store: Any = node.broker.parts.store
+        # What a full disk refuses is told first, and hides what the index has.
+        if "flush" not in store.trouble and not store.files.index.failure:
             return
         self._cluster.trace.add(f"repair {node.name}")
         with contextlib.suppress(DiedError):
