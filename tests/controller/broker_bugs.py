@@ -1,7 +1,7 @@
 """Deliberate bugs of controllers and brokers: each is a world in which one rule is broken.
 
-Two are of RocketMQ: an election although the master is alive (issue 8380), and a set that grows
-before acknowledgements wait for it (issue 5663).
+Three are of RocketMQ: an election although the master is alive (issue 8380), a set that grows
+before acknowledgements wait for it (5663), and two changes of a set at once (7219 and 9897).
 
 ``BUGS`` gives each with a seed that finds it. When a change of the source moves it, search again:
 ``python -m tests.controller.broker_bugs [NAME]``.
@@ -174,6 +174,33 @@ class EntersTheSetTooSoon(BrokerWorld):
         return lambda each: self._clock_of(broker) - broker.caught_up[each] <= SLOW
 
 
+class ChangesASetTwiceAtOnce(BrokerWorld):
+    """A change takes the place of one that is under way (issues 7219 and 9897)."""
+
+    def _lead(self, broker: Broker) -> None:
+        broker.wished = frozenset()
+        super()._lead(broker)
+
+
+class ShrinksTheSetByItself(BrokerWorld):
+    """A master waits no more for a slave that it wants to leave."""
+
+    def _wish(self, broker: Broker, wanted: frozenset[int]) -> None:
+        broker.members &= wanted
+        super()._wish(broker, wanted)
+
+
+class GoesOnInTheOldEpoch(BrokerWorld):
+    """A master writes in the epoch of the last message that it has."""
+
+    def _lead(self, broker: Broker) -> None:
+        before = broker.log[-1:]
+        length = len(broker.log)
+        super()._lead(broker)
+        if before and len(broker.log) > length:
+            broker.log[-1] = (before[0][0], broker.log[-1][1])
+
+
 BUGS: dict[type[BrokerWorld], int] = {
     ElectsThoughTheMasterIsAlive: 3,
     CountsTheKnownSetAlone: 172,
@@ -185,6 +212,9 @@ BUGS: dict[type[BrokerWorld], int] = {
     AcknowledgesAtOnce: 12,
     DoesNotCutItsLog: 12,
     EntersTheSetTooSoon: 87,
+    GoesOnInTheOldEpoch: 12,
+    ShrinksTheSetByItself: 28,
+    ChangesASetTwiceAtOnce: 170,
 }
 
 
