@@ -1,7 +1,8 @@
 """Deliberate bugs of controllers and brokers: each is a world in which one rule is broken.
 
-Three are of RocketMQ: an election although the master is alive (issue 8380), a set that grows
-before acknowledgements wait for it (5663), and two changes of a set at once (7219 and 9897).
+Four are of RocketMQ: an election although the master is alive (issue 8380), a set that grows before
+acknowledgements wait for it (5663), members that nobody waits for (6662), and two changes of a set
+at once (7219 and 9897).
 
 ``BUGS`` gives each with a seed that finds it. When a change of the source moves it, search again:
 ``python -m tests.controller.broker_bugs [NAME]``.
@@ -174,6 +175,17 @@ class EntersTheSetTooSoon(BrokerWorld):
         return lambda each: self._clock_of(broker) - broker.caught_up[each] <= SLOW
 
 
+class _WaitsForWhoCame(Broker):
+    def counted(self) -> frozenset[int]:
+        return super().counted() & {self.broker_id, *self.have}
+
+
+class WaitsForConnectedMembersAlone(BrokerWorld):
+    """A member of the set that did not come yet is not waited for (issue 6662)."""
+
+    broker_type = _WaitsForWhoCame
+
+
 class ChangesASetTwiceAtOnce(BrokerWorld):
     """A change takes the place of one that is under way (issues 7219 and 9897)."""
 
@@ -214,6 +226,7 @@ BUGS: dict[type[BrokerWorld], int] = {
     EntersTheSetTooSoon: 87,
     GoesOnInTheOldEpoch: 12,
     ShrinksTheSetByItself: 28,
+    WaitsForConnectedMembersAlone: 171,
     ChangesASetTwiceAtOnce: 170,
 }
 
