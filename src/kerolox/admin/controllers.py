@@ -35,6 +35,7 @@ from kerolox.protocol.controller import (
     MasterHeader,
 )
 from kerolox.protocol.headers import HeaderFieldError
+from kerolox.text import split_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -410,6 +411,13 @@ class ControllerRequests(ClusterRequests):
                     raise
             address = ""
         raise ConnectError("no controller leads now: they are electing another leader; try again")
+
+
+def controllers_named(settings: Mapping[str, str]) -> tuple[str, ...]:
+    """The controllers that a broker's settings name; none where it has none."""
+    if settings.get("enableControllerMode") != "true":
+        return ()
+    return split_list(settings.get("controllerAddr", ""))
 
 
 def _addresses_of(controllers: str | Iterable[str]) -> tuple[str, ...]:

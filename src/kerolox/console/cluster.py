@@ -3,34 +3,54 @@ action leaves behind."""
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.admin import (
     Admin,
+    BrokerStatus,
     ClusterInfo,
+    ControllerState,
     GroupState,
+    SyncStateSetInfo,
     TopicConfig,
     is_internal_topic,
 )
 from kerolox.admin.asking import answers_of
 from kerolox.admin.consumers.groups import group_states_told
+from kerolox.admin.controllers import controllers_named
 from kerolox.console.cache import KEPT_SECONDS, Cache
 from kerolox.errors import ClientError, KeroloxError, NotFoundError
 from kerolox.protocol.names import is_system_group
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from kerolox.client import ClientSettings
     from kerolox.console.schemas import Schemas
     from kerolox.console.security.audit import Audit
 
-__all__ = ["ClusterContext", "ClusterQuestions"]
+__all__ = ["ClusterContext", "ClusterQuestions", "ControllersSeen"]
 
 _Answer = TypeVar("_Answer")
 
 ASK_SECONDS = 5.0
 """Time limit of one question to the cluster."""
+
+
+CONTROLLERS_MAX = 15
+"""Controllers that brokers may name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControllersSeen:
+    """The controllers of a cluster, and what they keep."""
+
+    states: dict[str, ControllerState | str]
+    """By address: how each sees itself, or why it does not answer."""
+    sets: dict[str, SyncStateSetInfo]
+    """By broker's name; empty: no controller leads."""
 
 
 class ClusterQuestions:
@@ -86,6 +106,30 @@ class ClusterQuestions:
             for broker in info.nodes()
             if 0 in broker.addresses
         }
+
+    async def controllers(self, nodes: Iterable[BrokerStatus]) -> ControllersSeen | None:
+        """The controllers that settings of brokers name; None: no broker has one. Of each name one
+        is asked that has just answered.
+        """
+        answering = {each.broker_name: each.address for each in nodes if each.runtime is not None}
+        settings, _ = await answers_of(answering.values(), self._admin.broker_settings)
+        named = [a for each in settings.values() for a in controllers_named(each)]
+        addresses = list(dict.fromkeys(named))[:CONTROLLERS_MAX]
+        if not addresses:
+            return None
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                states = await self._admin.controller_states(addresses)
+                told = [each for each in states.values() if isinstance(each, ControllerState)]
+                # Those of RocketMQ tell no names.
+                is_ours = any(each.version for each in told)
+                names = () if is_ours else tuple(answering)
+                return ControllersSeen(
+                    states, await self._admin.sync_state_sets(addresses, names) if told else {}
+                )
+        except (KeroloxError, TimeoutError) as error:
+            reason = str(error) or "no answer in time"
+            return ControllersSeen(dict.fromkeys(addresses, reason), {})
 
     async def ask_masters(
         self, ask: Callable[[str], Awaitable[_Answer]]

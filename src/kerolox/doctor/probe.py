@@ -21,6 +21,7 @@ from kerolox.admin import (
     SyncStateSetInfo,
 )
 from kerolox.admin.asking import answers_of
+from kerolox.admin.controllers import controllers_named
 from kerolox.clock import now_ms
 from kerolox.doctor.facts import (
     BrokerFacts,
@@ -44,7 +45,6 @@ from kerolox.errors import (
 from kerolox.protocol.attributes import MESSAGE_TYPE, TopicMessageType
 from kerolox.protocol.names import RETRY_PREFIX
 from kerolox.protocol.namesrv import ORDER_TOPIC_CONFIG
-from kerolox.text import split_list
 
 if TYPE_CHECKING:
     import ssl
@@ -166,17 +166,10 @@ async def _probe_brokers(
     return [each for each in found.values() if each is not None]
 
 
-def _controllers_of(settings: Mapping[str, str]) -> tuple[str, ...]:
-    """The controllers that a broker's settings name; none where it has none."""
-    if settings.get("enableControllerMode") != "true":
-        return ()
-    return split_list(settings.get("controllerAddr", ""))
-
-
 async def _probe_controllers(
     admin: Admin, brokers: Iterable[BrokerFacts], options: ProbeOptions, unseen: dict[str, str]
 ) -> tuple[Mapping[str, ControllerState | str], Mapping[str, SyncStateSetInfo]]:
-    named = [a for each in brokers for a in _controllers_of(each.settings or {})]
+    named = [a for each in brokers for a in controllers_named(each.settings or {})]
     addresses = list(dict.fromkeys([*options.controllers, *named]))[:CONTROLLERS_MAX]
     if not addresses:
         return {}, {}

@@ -39,9 +39,11 @@ _Answer = TypeVar("_Answer")
 
 
 async def listed(visit: Visit) -> Response:
-    """All nodes of all clusters."""
+    """All nodes of all clusters, and their controllers."""
     nodes = await visit.shared("nodes", visit.admin.cluster_status)
-    return visit.page("brokers.html", nodes=nodes)
+    cluster = visit.console.cluster
+    controllers = await visit.shared("controllers", lambda: cluster.controllers(nodes))
+    return visit.page("brokers.html", nodes=nodes, controllers=controllers)
 
 
 @dataclass(frozen=True, slots=True)
