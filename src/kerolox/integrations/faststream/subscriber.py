@@ -195,6 +195,8 @@ class KeroloxSubscriber(TasksMixin, SubscriberUsecase[RawMessage]):
         super().__init__(config, specification, calls)
         self.config: KeroloxSubscriberConfig = config
         self._source: Source | None = None
+        self._started_group = ""
+        """Its group, which does not change while it runs and is asked for with each message."""
         self._settles = config.ack_policy not in (AckPolicy.MANUAL, AckPolicy.ACK_FIRST)
 
     @property
@@ -216,6 +218,7 @@ class KeroloxSubscriber(TasksMixin, SubscriberUsecase[RawMessage]):
         """
         await super().start()
         self.lock = HandlersLock()
+        self._started_group = self.group
         await self._find_topics()
         config = self.config
         source = open_source(
@@ -392,7 +395,8 @@ class KeroloxSubscriber(TasksMixin, SubscriberUsecase[RawMessage]):
             return log_context(None, ",".join(self.topics), self.group)
         if (handled := _handled.get()) is not None:
             handled.message = message
-        return log_context(message, first_of(message.raw_message).topic, self.group)
+        topic = first_of(message.raw_message).topic
+        return log_context(message, topic, self._started_group or self.group)
 
     def _say(self, text: str, error: Exception | None = None) -> None:
         self._log(logging.WARNING, text, extra=self.get_log_context(None), exc_info=error)
