@@ -170,6 +170,7 @@ def test_messages_with_tags_are_found_whatever_lies_between_them(tmp_path: Path)
             told += [each.queue_offset for each in found]
             assert all(each.start_offset <= each.queue_offset for each in found)
         assert told == sorted(number for number, tag in tags.items() if tag == "a")
+        assert bench.store.stats()["get_count"] == len(told)
         assert ("G", "T", 0, 8) in bench.store.lent_counts()
         request = receive()
         request.filter_expression.expression = "b"

@@ -212,12 +212,9 @@ fn pop_queues(
     let (first, steps) =
         if pop.queue_id < 0 { (chance as i32 % queues.max(1), queues) } else { (pop.queue_id, 1) };
     let pop_time = lent.pop_time.max(now_ms);
-    let mut lease = Lease {
-        visible_at: monotonic_ms() + lent.steady_ahead_ms + pop.invisible_ms,
-        owner: Arc::clone(popper.owner),
-        is_renewed: terms.is_renewed,
-        ..Lease::new(pop_time, pop.invisible_ms)
-    };
+    let mut lease = Lease::new(pop_time, pop.invisible_ms);
+    lease.visible_at = monotonic_ms() + lent.steady_ahead_ms + pop.invisible_ms;
+    (lease.owner, lease.is_renewed) = (Arc::clone(popper.owner), terms.is_renewed);
     let mut body = std::mem::take(&mut lent.body);
     body.clear();
     let mut runs = Vec::new();
@@ -232,8 +229,7 @@ fn pop_queues(
             break;
         };
         if taken.count > 0 {
-            left -= taken.count;
-            rest += taken.rest;
+            (left, rest) = (left - taken.count, rest + taken.rest);
             let Lease { start, count: span, .. } = lease;
             runs.push(PoppedRun { queue_id, start, count: taken.count, span });
         }
@@ -311,8 +307,9 @@ fn pop_queue(
     lease.open = u32::MAX >> (32 - outcome.count);
     if !terms.tags.is_empty() {
         (lease.open, lease.count) = keep_tagged(body, before, terms.tags, most);
-        outcome.count = lease.open.count_ones();
-        outcome.bytes = body.len() - before;
+        let (count, bytes) = (lease.open.count_ones(), body.len() - before);
+        core.note_not_given(outcome.count - count, examined - bytes);
+        (outcome.count, outcome.bytes) = (count, bytes);
         outcome.next_offset = start + i64::from(lease.count);
     }
     queue.deliver(lease.clone());

@@ -48,6 +48,12 @@ impl Core {
         outcome
     }
 
+    /// Of what was read so much is given to nobody.
+    pub fn note_not_given(&mut self, count: u32, bytes: usize) {
+        self.stats.get_count -= u64::from(count);
+        self.stats.get_bytes -= bytes as u64;
+    }
+
     /// Counts how long the messages of a group's read had waited.
     #[inline]
     pub fn note_delivery(&self, outcome: &ReadOutcome) {
