@@ -57,6 +57,10 @@ class GrpcProducerRun(ProducerRun):
     _turn = 0
     _streams: tuple[asyncio.Task[None], ...] = ()
 
+    def _sent_of(self, key: str) -> Sent | None:
+        """Of any producer: those of a topic are one group by gRPC, and each may be asked."""
+        return next((sent for sent in self._history.sent if sent.key == key), None)
+
     @property
     def _brokers(self) -> list[Node]:
         return [node for node in self._cluster.nodes.values() if node.is_broker]

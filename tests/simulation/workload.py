@@ -225,9 +225,13 @@ class ProducerRun:
     def _check(self, message: MessageExt) -> TransactionState:
         return _STATES[self._decision(message.keys)]
 
+    def _sent_of(self, key: str) -> Sent | None:
+        """The message of a key, where this producer knows it."""
+        return self._sent.get(key)
+
     def _decision(self, key: str) -> str:
         """What the producer says when a broker asks."""
-        sent = self._sent.get(key)
+        sent = self._sent_of(key)
         answer = UNKNOWN
         if sent is not None and not (self.may_be_unsure and self._random.random() < 0.2):
             answer = sent.decision
