@@ -234,6 +234,8 @@ class Cluster:
         if isinstance(server, Broker) and hasattr(server, "parts") and node.disk is not None:
             end_before = server.parts.store.max_physical_offset if node.disk.is_full else -1
         await self.call(node, server.stop())
+        if node.server is not server:  # somebody else stopped it, too
+            raise DiedError(node.name)
         self.trace.add(f"stopped {node.name}")
         self._note(STOPPED, node, end_before)
         if end:

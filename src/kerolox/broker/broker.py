@@ -241,6 +241,7 @@ class Broker:
         self._cleanup = contextlib.AsyncExitStack()
         self._is_started = False
         self._stopping = asyncio.Event()
+        self._ending = asyncio.Lock()
         self._restarting: asyncio.Task[None] | None = None
         self._cut_again_at = 0.0
 
@@ -353,13 +354,15 @@ class Broker:
         _log.info("Kerolox %s, kernel %s", __version__, self.parts.kernel.text)
 
     async def stop(self) -> None:
-        """Unregister, close the ports, write the tables, close the store. Idempotent."""
+        """Unregister, close the ports, write the tables, close the store. Idempotent; whoever calls
+        it meanwhile waits for the end, too."""
         self._stopping.set()
-        if self._restarting is not None:
-            # It is bounded as well, and leaves nothing half done.
-            await asyncio.wait([self._restarting])
-        self._is_started = False
-        await self._cleanup.aclose()
+        async with self._ending:
+            if self._restarting is not None:
+                # It is bounded as well, and leaves nothing half done.
+                await asyncio.wait([self._restarting])
+            self._is_started = False
+            await self._cleanup.aclose()
 
     async def reload_settings(self) -> None:
         """Read the settings file again (what SIGHUP asks for). Settings that are live are in force

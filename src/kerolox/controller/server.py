@@ -109,6 +109,7 @@ class Controller:
         self._sending: set[asyncio.Task[None]] = set()
         self._electing: set[str] = set()
         self._scanning: asyncio.Task[None] | None = None
+        self._ending = asyncio.Lock()
         self._started_ms = 0
         self.group: RaftGroup
         self._handlers: ControllerHandlers
@@ -203,7 +204,12 @@ class Controller:
         )
 
     async def stop(self) -> None:
-        """Take no part any more, close all; bounded. Idempotent."""
+        """Take no part any more, close all; bounded. Idempotent; whoever calls it meanwhile waits
+        for the end, too."""
+        async with self._ending:
+            await self._stop()
+
+    async def _stop(self) -> None:
         if self._scanning is None:
             return
         scanning, self._scanning = self._scanning, None

@@ -57,6 +57,7 @@ class NameServer:
         )
         self._metrics = MetricsEndpoint(config, self._measured)
         self._scanning: asyncio.Task[None] | None = None
+        self._ending = asyncio.Lock()
         self._watching: asyncio.Task[None]
         self._sweeping: asyncio.Task[None] | None = None
 
@@ -113,7 +114,12 @@ class NameServer:
         _log.info("Kerolox %s", __version__)
 
     async def stop(self) -> None:
-        """Close all connections; bounded. Idempotent."""
+        """Close all connections; bounded. Idempotent; whoever calls it meanwhile waits for the end,
+        too."""
+        async with self._ending:
+            await self._stop()
+
+    async def _stop(self) -> None:
         if self._scanning is None:
             return
         scanning, self._scanning = self._scanning, None
