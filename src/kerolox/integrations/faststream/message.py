@@ -48,7 +48,7 @@ class KeroloxMessage(StreamMessage[Any]):
         if self.committed is None:
             if self.settler is not None:
                 await self.settler.ack(self.raw_messages)
-            self.committed = AckStatus.ACKED
+            self.committed: AckStatus | None = AckStatus.ACKED
 
     async def nack(self, delay: Duration | None = None) -> None:
         """It comes again, with one more of ``reconsume_times``; too often: it is a dead letter.

@@ -217,7 +217,7 @@ class KeroloxSubscriber(TasksMixin, SubscriberUsecase[RawMessage]):
             KeroloxError: no name server answers, or the group has another consumer here.
         """
         await super().start()
-        self.lock = HandlersLock()
+        self.lock: MultiLock = HandlersLock()
         self._started_group = self.group
         await self._find_topics()
         config = self.config
