@@ -256,9 +256,14 @@ def may_be_lost(history: History, sent: Sent) -> bool:
     has_slave_crashed = has_master_crashed = has_master_died = False
     # The timer's does not: a message that waited is there until its copy is.
     is_stored_twice = sent.kind in (DELAYED, TRANSACTION) and not sent.is_timed
+    slaves_down: set[str] = set()
     for event in history.events:
         if event.broker != sent.broker:
             continue
+        if event.what in (KILLED, CRASHED, STOPPED) and not event.is_master:
+            slaves_down.add(event.node)
+        elif event.what == STARTED:
+            slaves_down.discard(event.node)
         # What the master lost its slave may still have: the slave's end says nothing then.
         has_master_crashed = has_master_crashed or (event.what == CRASHED and event.is_master)
         has_master_died = has_master_died or (event.what == KILLED and event.is_master)
@@ -284,7 +289,8 @@ def may_be_lost(history: History, sent: Sent) -> bool:
             if is_stored_twice or sent.physical_offset >= event.log_end:
                 return True
         elif event.what == PROMOTED:
-            was_copied = was_copied and not has_slave_crashed
+            # The one slave that had it may be another one, which is down.
+            was_copied = was_copied and not has_slave_crashed and not slaves_down - {event.node}
             is_unknown = is_stored_twice or has_master_crashed
             if not was_copied and (is_unknown or sent.physical_offset >= event.log_end):
                 return True

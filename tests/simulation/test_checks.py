@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.checks import Contents, Kept, check_received
+from tests.simulation.checks import Contents, Kept, check_received, may_be_lost
 from tests.simulation.history import (
     CRASHED,
+    KILLED,
     OK,
     PLAIN,
+    PROMOTED,
+    SEND_OK,
     STARTED,
     Event,
     Group,
@@ -57,3 +60,26 @@ def test_a_slave_may_give_out_an_earlier_life_of_a_topic_that_it_has_not_heard_o
     contents = Contents()
     contents.queues["b", "t", 0].append(Kept("new", "b", "t", 0, 0, LOST_FROM, False))
     assert (check_received(history, contents) == []) is is_well
+
+
+@pytest.mark.parametrize(
+    ("killed", "is_back", "may_be"),
+    [
+        ("slave-1", False, True),
+        ("slave-1", True, False),
+        ("slave-0", False, False),
+        ("", False, False),
+    ],
+)
+def test_what_one_slave_had_may_be_lost_when_another_is_promoted(
+    killed: str, is_back: bool, may_be: bool
+) -> None:
+    history = History("ASYNC_FLUSH", "SYNC_MASTER")
+    sent = history.send("k", "t", PLAIN, 1.0)
+    sent.told(1.5, SEND_OK, "b", 0, 0, LOST_FROM)
+    if killed:
+        history.event(Event(2.0, KILLED, "b", killed, is_master=False))
+    if is_back:
+        history.event(Event(2.5, STARTED, "b", killed, is_master=False))
+    history.event(Event(3.0, PROMOTED, "b", "slave-0", LOST_FROM, LOST_FROM))
+    assert may_be_lost(history, sent) is may_be
