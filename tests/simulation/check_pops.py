@@ -143,6 +143,8 @@ def _given_twice(group: Group, received: list[Received], history: History) -> It
             continue
         if group.is_ordered and not _is_in_time(before) and _is_visible(before, each):
             continue
+        if group.is_ordered and history.clock_jumps and _has_started(history, before, each):
+            continue
         # What a member asked for when it died its broker may have got.
         if group.is_ordered and before.result == DIED:
             continue
@@ -164,6 +166,15 @@ def _given_twice(group: Group, received: list[Received], history: History) -> It
 def _is_visible(before: Received, each: Received) -> bool:
     """An ordered pop may give it out again: its time is over, or it was given back."""
     return each.popped_at >= before.visible_at - EARLY_SECONDS
+
+
+def _has_started(history: History, before: Received, each: Received) -> bool:
+    """A start reads what is out of an ordered group as RocketMQ keeps it, by the wall clock."""
+    return any(
+        event.what == STARTED and before.popped_at <= event.at <= each.popped_at
+        for event in history.events
+        if event.broker == each.broker
+    )
 
 
 def _is_set_back(group: Group, history: History, before: Received, each: Received) -> bool:

@@ -33,6 +33,7 @@ __all__ = [
     "restore",
     "take",
     "take_queue",
+    "written_by_uptime",
 ]
 
 NO_MARK = -1
@@ -81,6 +82,10 @@ class PopSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     queues: list[QueueSnapshot] = []
     written_at: _Long = 0
     """By the wall clock, before the first queue was taken."""
+    boot: Name = ""
+    """Which boot of the machine wrote it; empty: it can't say."""
+    uptime: _Long = 0
+    """Milliseconds from that boot on, then."""
 
     def encode(self) -> bytes:
         """The file's text."""
@@ -103,6 +108,15 @@ class StoredQueue(msgspec.Struct, frozen=True):
     max_offset: int
     mark: int
     """Where the log has the message before the snapshot's ``next_offset``; -1: nowhere."""
+
+
+def written_by_uptime(snapshot: PopSnapshot, now: Instant, boot: str, uptime: int) -> PopSnapshot:
+    """The same, written as long ago as the machine's uptime says, where it is the same boot: the
+    wall clock may have been set since, and leases do not go by that."""
+    if not boot or snapshot.boot != boot:
+        return snapshot
+    passed = max(0, uptime - snapshot.uptime)
+    return msgspec.structs.replace(snapshot, written_at=max(0, now.wall_ms - passed))
 
 
 def take(table: PopTable, now: Instant, mark_of: Callable[[QueueKey, int], int]) -> PopSnapshot:

@@ -25,6 +25,7 @@ from kerolox.broker.pop.snapshot import (
     StoredQueue,
     restore,
     take_queue,
+    written_by_uptime,
 )
 from kerolox.broker.pop.state import PopState
 from kerolox.broker.pop.table import PopLimits
@@ -95,6 +96,14 @@ class PopTables:
         """The time of both clocks."""
         return Instant(self._base.now_ms(), self._base.steady_ms())
 
+    def _uptime(self) -> tuple[str, int]:
+        """The machine's boot, and how long it lasts; an empty text: there is no telling."""
+        from kerolox.store.files.checkpoint import AbortFile
+
+        is_real = self._base.steady_ms is clock.steady_ms
+        boot = AbortFile(str(self._state_file.path)).boot_id() if is_real else ""
+        return boot, clock.uptime_ms()
+
     # -- start, promotion, demotion -------------------------------------------------------------
     def load(self) -> None:
         """Read the files. One that is damaged is left aside: what it says is delivered again."""
@@ -116,11 +125,14 @@ class PopTables:
             return JavaPlace(self._offsets.query(key.group, key.topic, key.queue_id), *bounds)
 
         snapshot, orders = self._waiting
+        now = self.now()
+        if snapshot is not None:
+            snapshot = written_by_uptime(snapshot, now, *self._uptime())
         done = take_over(
             snapshot,
             log.revivals(),
             log.floors,
-            self.now(),
+            now,
             place_of=place_of,
             stored_of=self._stored,
             limits=self._limits,
@@ -151,6 +163,8 @@ class PopTables:
         self._waiting = None, None
         self._renew()
         now = self.now()
+        if snapshot is not None:
+            snapshot = written_by_uptime(snapshot, now, *self._uptime())
         left_out = restore(self.state.queues, snapshot, now, self._stored)
         if orders is not None:
             left_out += self.state.orders.load(orders, now)
@@ -317,6 +331,7 @@ class PopTables:
         """What is out, one queue after the other, with other work in between."""
         slices = TimeSlices()
         begin, state = self.now(), self.state
+        boot, uptime = self._uptime()
         queues: list[QueueSnapshot] = []
         for key in list(state.queues.held_queues()):
             found = take_queue(state.queues, key, self.now(), self._mark)
@@ -327,7 +342,13 @@ class PopTables:
         table = state.queues
         held = frozenset(each for each in table.held_queues() if not table.is_closed(each))
         kept = [each for each in queues if each.key in held]
-        return PopSnapshot(pop_time=state.queues.pop_time, queues=kept, written_at=begin.wall_ms)
+        return PopSnapshot(
+            pop_time=state.queues.pop_time,
+            queues=kept,
+            written_at=begin.wall_ms,
+            boot=boot,
+            uptime=uptime,
+        )
 
     async def _put(self, snapshot: PopSnapshot) -> None:
         self._taken_last = snapshot

@@ -6,7 +6,14 @@ import msgspec
 import pytest
 
 from kerolox.broker.pop.leases import AckOutcome, Instant, QueueKey
-from kerolox.broker.pop.snapshot import PopSnapshot, StoredQueue, restore, take, take_queue
+from kerolox.broker.pop.snapshot import (
+    PopSnapshot,
+    StoredQueue,
+    restore,
+    take,
+    take_queue,
+    written_by_uptime,
+)
 from kerolox.broker.pop.table import PopLimits, PopTable
 from kerolox.protocol.bodies import BodyError
 from tests.unit.broker.pop.test_pop_table import INVISIBLE, KEY, NOW, expired, later, pop
@@ -67,6 +74,18 @@ def test_invisible_times_go_on_over_a_restart() -> None:
     assert expired(table, later(INVISIBLE - 1)) == []
     assert expired(table, later(INVISIBLE)) == [1, 2, 6]
     assert expired(table, later(2 * INVISIBLE + 100)) == [5]
+
+
+@pytest.mark.parametrize(("boot", "is_over"), [("this", False), ("another", True), ("", True)])
+def test_a_clock_set_forth_before_a_start_ends_no_time_where_the_machine_ran_on(
+    boot: str, is_over: bool
+) -> None:
+    before, _, _ = with_gaps()
+    kept = msgspec.structs.replace(taken(before), boot=boot, uptime=700)
+    now = later(1_000, wall=10 * INVISIBLE)
+    table, _ = restored(written_by_uptime(kept, now, "this", 1_700), now, committed=1)
+    assert bool(expired(table, later(INVISIBLE - 1))) is is_over
+    assert expired(table, later(INVISIBLE)) == ([] if is_over else [1, 2, 6])
 
 
 def test_a_clock_set_back_before_a_start_prolongs_no_time() -> None:
