@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kerolox.admin.admin import Admin
 from kerolox.client.aio.settings import ClientSettings
-from kerolox.errors import KeroloxError, TopicExistsError, TopicRouteNotFoundError
+from kerolox.errors import ConnectError, KeroloxError, TopicExistsError, TopicRouteNotFoundError
 from kerolox.namesrv.server import NameServer
 from kerolox.protocol.codes import MASTER_ID
 from kerolox.protocol.pop_names import pop_retry_topic
@@ -60,6 +60,8 @@ class Operator:
         self._history = run.history
         self._node = node
         self._lock = asyncio.Lock()
+        self._has_failed = False
+        """The last command, each time."""
 
     async def reset_offsets(self, group: str, *, forward: bool) -> None:
         """Have a group go on at the end of its queues, or at their begin."""
@@ -110,7 +112,8 @@ class Operator:
         with self._widens(topic):
             await self._run_command(lambda admin: admin.delete_topic(topic))
             # Commands run one after the other, and another one may make it again.
-            self._history.gone_topics.add(topic)
+            if not self._has_failed:
+                self._history.gone_topics.add(topic)
             self._deleted(topic, now())
             if again:
                 queues = self._run.scenario.topics[topic]
@@ -272,13 +275,15 @@ class Operator:
         """As a process of its own; what fails is run again. What it gave; None: nothing."""
         async with self._lock:
             process = self._cluster.new_process(self._node)
+            self._has_failed = False
             result = await self._cluster.spawn(process, self._ask(command, tries))
             process.kill()
         return result
 
     async def _ask(self, command: Command, tries: int) -> object:
         settings = ClientSettings(client_ip=self._node.host)
-        for number in range(tries):
+        may_be_done = False
+        for _ in range(tries):
             admin = Admin(
                 self._cluster.name_servers, settings=settings, timeout_seconds=TIMEOUT_SECONDS
             )
@@ -286,13 +291,15 @@ class Operator:
                 try:
                     result = await command(admin)
                 except (TopicRouteNotFoundError, TopicExistsError) as error:
-                    if number:
-                        return None  # an earlier try did it
+                    if may_be_done:
+                        return None  # by an earlier try
                     self._cluster.trace.add(f"command fails: {type(error).__name__}: {error}")
                 except KeroloxError as error:
+                    may_be_done = may_be_done or not isinstance(error, ConnectError)
                     self._cluster.trace.add(f"command fails: {type(error).__name__}: {error}")
                 else:
                     self._cluster.trace.add(f"command: {result}")
                     return result
             await asyncio.sleep(RETRY_SECONDS)
+        self._has_failed = True
         return None
