@@ -16,6 +16,7 @@ from kerolox.errors import KeroloxError
 from kerolox.message import Message
 from tests.interop.test_java_features import OPTIONS
 from tests.support.eventually import SECONDS_MAX, wait_until
+from tests.support.growing import GrowingFile
 from tests.support.programs import RUNS_ALL, java_command
 from tests.support.servers.up import Up
 
@@ -53,9 +54,8 @@ class Diary:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.touch()
+        self._file = GrowingFile(path)
         self._lines: list[list[str]] = []
-        self._read = 0
 
     def note(self, event: str, at_ms: int = 0) -> None:
         """Something that happened to all: the begin of another part of the scenario, now or at a
@@ -66,11 +66,7 @@ class Diary:
     @property
     def lines(self) -> list[list[str]]:
         """Whole lines, in words; the last one is the time in milliseconds. Each is read once."""
-        with self.path.open("rb") as file:
-            file.seek(self._read)
-            whole, newline, _ = file.read().rpartition(b"\n")
-        self._read += len(whole) + len(newline)
-        self._lines += [line.split() for line in whole.decode().split("\n") if newline]
+        self._lines += [line.split() for line in self._file.new_lines()]
         return self._lines
 
     def consumed_by(self, name: str, *, since: str = "", what: str = "begin") -> int:

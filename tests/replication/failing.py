@@ -35,6 +35,7 @@ from tests.support.clients.peer import peer_at
 from tests.support.eventually import SECONDS_MAX, until
 from tests.support.faults.network import Network
 from tests.support.faults.small_disk import MountedDisk, small_disk
+from tests.support.growing import GrowingFile
 from tests.support.programs import build_broker_53, build_go_clients, java_command
 from tests.support.servers.clusters import JavaPeer, start_java
 from tests.support.servers.up import free_port
@@ -138,18 +139,13 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.touch()
-        self._read = 0
+        self._file = GrowingFile(path)
         self.acks: list[Ack] = []
         self.failures: dict[str, list[str]] = defaultdict(list)
 
     def update(self) -> list[Ack]:
         """All acknowledgements until now, in the order of their lines."""
-        with self.path.open("rb") as file:
-            file.seek(self._read)
-            whole, newline, _ = file.read().rpartition(b"\n")
-        self._read += len(whole) + len(newline)
-        for line in filter(None, whole.decode().split("\n")):
+        for line in self._file.new_lines():
             kind, client, rest = line.split(" ", 2)
             if kind != "sent":
                 self.failures[client].append(rest)

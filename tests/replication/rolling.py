@@ -13,6 +13,7 @@ from kerolox.client.sync import Producer, ProducerSettings, PushConsumer, PushCo
 from kerolox.errors import KeroloxError
 from kerolox.message import Message
 from tests.support.eventually import SECONDS_MAX, until
+from tests.support.growing import GrowingFile
 from tests.support.programs import build_go_clients, java_command
 
 if TYPE_CHECKING:
@@ -46,17 +47,12 @@ class Diary:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.touch()
+        self._file = GrowingFile(path)
         self._words: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-        self._read = 0
 
     def words(self, kind: str) -> dict[str, list[str]]:
         """By client: what follows in the lines of a kind. Each line is read once."""
-        with self.path.open("rb") as file:
-            file.seek(self._read)
-            whole, newline, _ = file.read().rpartition(b"\n")
-        self._read += len(whole) + len(newline)
-        for line in filter(None, whole.decode().split("\n")):
+        for line in self._file.new_lines():
             first, client, rest = line.split(" ", 2)
             self._words[first][client].append(rest)
         return self._words[kind]

@@ -4,6 +4,7 @@
 ``eventually``     waiting for a condition, with a deadline: the only way in which tests wait
 ``kernels``        the kernels under test, and their modules
 ``lines``          the lines that a call executes, a measure of work that no clock disturbs
+``growing``        a file that other processes append lines to
 ``slices``         time slices of one step each
 ``parsed``         source files as trees, parsed once for all rules about them
 ``built``          libraries in C, built by the first test that needs them
