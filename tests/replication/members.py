@@ -58,8 +58,26 @@ def _started(
     return process
 
 
-class NameServerProcess:
-    """A name server of ours; a context manager."""
+class _OurServer:
+    """A server of ours that is no broker; a context manager."""
+
+    folder: Path
+    prefix: tuple[str, ...]
+    _process: subprocess.Popen[Any]
+
+    def _start(self, *command: str) -> Self:
+        ready, log = self.folder / "ready", self.folder / "log"
+        command = (*command, "--data", str(self.folder))
+        self._process = _started([*command], ready, log, self.prefix, None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait(SECONDS_MAX)
+
+
+class NameServerProcess(_OurServer):
+    """A name server of ours."""
 
     def __init__(
         self, folder: Path, *, host: str = "127.0.0.1", prefix: tuple[str, ...] = ()
@@ -70,19 +88,11 @@ class NameServerProcess:
 
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
-        command = ["namesrv", "--port", str(self.port), "--host", self.host]
-        command += ["--data", str(self.folder)]
-        ready, log = self.folder / "ready", self.folder / "log"
-        self._process = _started(command, ready, log, self.prefix, None)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait(SECONDS_MAX)
+        return self._start("namesrv", "--port", str(self.port), "--host", self.host)
 
 
-class ControllerProcess:
-    """A controller of ours; a context manager.
+class ControllerProcess(_OurServer):
+    """A controller of ours.
 
     Args:
         folder: for its files.
@@ -106,14 +116,7 @@ class ControllerProcess:
         self.folder.mkdir(parents=True, exist_ok=True)
         conf = self.folder / "controller.conf"
         conf.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
-        command = ["controller", "--host", self.host, "--data", str(self.folder), "-c", str(conf)]
-        ready, log = self.folder / "ready", self.folder / "log"
-        self._process = _started(command, ready, log, self.prefix, None)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait(SECONDS_MAX)
+        return self._start("controller", "--host", self.host, "-c", str(conf))
 
 
 class Member(ABC):
