@@ -104,6 +104,13 @@ class PopTables:
         boot = AbortFile(str(self._state_file.path)).boot_id() if is_real else ""
         return boot, clock.uptime_ms()
 
+    def _last_said(self, now: Instant) -> tuple[PopSnapshot | None, OrderFile | None]:
+        """What files, or the master, said last."""
+        snapshot, orders = self._waiting
+        if snapshot is not None:
+            snapshot = written_by_uptime(snapshot, now, *self._uptime())
+        return snapshot, orders
+
     # -- start, promotion, demotion -------------------------------------------------------------
     def load(self) -> None:
         """Read the files. One that is damaged is left aside: what it says is delivered again."""
@@ -124,10 +131,8 @@ class PopTables:
             bounds = self._base.store.queue_bounds(key.topic, key.queue_id)
             return JavaPlace(self._offsets.query(key.group, key.topic, key.queue_id), *bounds)
 
-        snapshot, orders = self._waiting
         now = self.now()
-        if snapshot is not None:
-            snapshot = written_by_uptime(snapshot, now, *self._uptime())
+        snapshot, orders = self._last_said(now)
         done = take_over(
             snapshot,
             log.revivals(),
@@ -159,12 +164,10 @@ class PopTables:
         """The broker leads, its offsets are those that count: what the files, or its master, said
         last is out again. How many queues are left out, of which the files say something that does
         not hold."""
-        snapshot, orders = self._waiting
-        self._waiting = None, None
         self._renew()
         now = self.now()
-        if snapshot is not None:
-            snapshot = written_by_uptime(snapshot, now, *self._uptime())
+        snapshot, orders = self._last_said(now)
+        self._waiting = None, None
         left_out = restore(self.state.queues, snapshot, now, self._stored)
         if orders is not None:
             left_out += self.state.orders.load(orders, now)

@@ -295,11 +295,8 @@ class KeroloxSubscriber(TasksMixin, SubscriberUsecase[RawMessage]):
         It is what FastStream's middleware for that does, which parses, copies and awaits more for
         each message. That one still settles what did not end well.
         """
-        if not self._settles:
-            handled, token = None, _handled.set(None)
-        else:
-            handled = _Handled()
-            token = _handled.set(handled)
+        handled = _Handled() if self._settles else None
+        token = _handled.set(handled)
         try:
             with self.lock:  # who stops waits until it is settled
                 try:
