@@ -219,19 +219,23 @@ async def test_a_rejected_message_is_a_dead_letter(server: LocalBroker, mode: st
     assert reasons == {b"raises": None, b"says so": "no such order"}
 
 
-async def test_acknowledged_first_a_message_does_not_come_again(server: LocalBroker) -> None:
+@pytest.mark.parametrize("policy", [AckPolicy.ACK_FIRST, AckPolicy.MANUAL])
+async def test_what_is_acknowledged_does_not_come_again_however_long_its_handler_takes(
+    server: LocalBroker, policy: AckPolicy
+) -> None:
     broker, topic = make(server), server.create_topic()
     got: list[str] = []
 
-    @broker.subscriber(topic, mode="queue", ack_policy=AckPolicy.ACK_FIRST)
-    async def handle(body: str) -> None:
+    @broker.subscriber(topic, mode="queue", ack_policy=policy)
+    async def handle(body: str, message: KeroloxMessage) -> None:
         got.append(body)
+        await message.ack()
+        server.advance(minutes=5)
         raise ValueError(body)
 
     async with running(broker):
         await broker.publish("a", topic)
         await until(lambda: got, what="the message")
-        server.advance(minutes=5)
         await broker.publish("b", topic)
         await until(lambda: len(got) == 2, what="the next one")
     assert got == ["a", "b"]

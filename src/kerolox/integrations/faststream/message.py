@@ -17,8 +17,8 @@ RawMessage = MessageExt | tuple[MessageExt, ...]
 class Settler(Protocol):
     """Tells the broker what became of messages."""
 
-    def ack(self, messages: Sequence[MessageExt]) -> Awaitable[object]:
-        """They are done."""
+    def ack(self, messages: Sequence[MessageExt], *, waits: bool = True) -> Awaitable[object]:
+        """They are done. ``waits`` until the broker of a popped message has heard so."""
 
     async def nack(self, messages: Sequence[MessageExt], delay: Duration | None) -> None:
         """They are to come again."""
@@ -44,10 +44,19 @@ class KeroloxMessage(StreamMessage[Any]):
         return raw if isinstance(raw, tuple) else (raw,)
 
     async def ack(self) -> None:
-        """It is done, and does not come again."""
+        """It is done, and does not come again. Of mode ``queue``: the broker knows it when this
+        returns, so what is acknowledged first is handled at most once."""
+        await self._ack(waits=True)
+
+    async def submit_ack(self) -> None:
+        """As :meth:`ack`, of mode ``queue`` without waiting for the broker, which hears of many
+        together. This is how a subscriber acknowledges what its handler has done."""
+        await self._ack(waits=False)
+
+    async def _ack(self, *, waits: bool) -> None:
         if self.committed is None:
             if self.settler is not None:
-                await self.settler.ack(self.raw_messages)
+                await self.settler.ack(self.raw_messages, waits=waits)
             self.committed: AckStatus | None = AckStatus.ACKED
 
     async def nack(self, delay: Duration | None = None) -> None:

@@ -317,7 +317,10 @@ class KeroloxSubscriber(TasksMixin, SubscriberUsecase[RawMessage]):
             await self._settle(msg, handled, None)
         elif message.committed is None:
             try:
-                await message.ack()
+                if isinstance(message, KeroloxMessage):
+                    await message.submit_ack()
+                else:
+                    await message.ack()
             except Exception as error:
                 state = self._outer_config.logger
                 state.log(repr(error), logging.CRITICAL, exc_info=error)
