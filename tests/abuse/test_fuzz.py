@@ -73,6 +73,18 @@ def said(up: Up, data: bytes) -> bytes:
         return drain(connection)
 
 
+def answered(up: Up, data: bytes, count: int) -> None:
+    """So many requests are all answered; struct.error: the broker ended the connection before.
+    Who ends the stream at once, as :func:`said` does, may miss answers that take the broker some
+    iterations of its loop."""
+    with connect(up) as connection, connection.makefile("rb") as file:
+        connection.settimeout(60.0)
+        connection.sendall(data)
+        for _ in range(count):
+            (size,) = struct.unpack(">i", file.read(4))
+            assert len(file.read(size)) == size
+
+
 @st.composite
 def requests(draw: st.DrawFn) -> bytes:
     """A request of any code: members missing, wrong, more; any body."""
@@ -197,7 +209,7 @@ def test_expressions_in_checks_subscriptions_and_pulls(up: Up) -> None:
         data = frame(RequestCode.CHECK_CLIENT_CONFIG, {}, json.dumps(check).encode())
         data += frame(RequestCode.HEART_BEAT, {}, json.dumps(beat).encode())
         data += frame(11, pull_fields("Fuzz", 0, expression=text, kind="SQL92"))
-        assert said(up, data)
+        answered(up, data, 3)
 
     send = b"".join(
         frame(*send_fields("Fuzz", b"x", properties=f"a\x01{value}"))
