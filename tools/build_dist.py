@@ -18,9 +18,12 @@ import tempfile
 from pathlib import Path
 
 from install_kernel import kernel_wheel
-from steps import has_rust
+from steps import ROOT, has_rust
 
-ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.support.unpacked import unpack_archive
+
 BIN = Path(sys.executable).parent
 
 
@@ -30,7 +33,7 @@ def build_kerolox(out: Path) -> None:
     [sdist] = out.glob("kerolox-*.tar.gz")
     with tempfile.TemporaryDirectory(prefix="kerolox-dist-") as folder:
         with tarfile.open(sdist) as archive:
-            archive.extractall(folder, filter="data")
+            unpack_archive(archive, folder)
         [source] = Path(folder).iterdir()
         run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)], source)
 

@@ -20,6 +20,7 @@ from tests.golden.make_earlier_store import COUNT
 from tests.support.eventually import wait_until
 from tests.support.kernels import KERNELS
 from tests.support.servers.up import Up
+from tests.support.unpacked import unpack_archive
 
 ARCHIVES = sorted(Path(__file__).parent.glob("kerolox-*.tar.xz"))
 
@@ -30,7 +31,7 @@ def test_a_store_of_an_earlier_version_is_served(
     archive: Path, kernel: str, tmp_path: Path
 ) -> None:
     with tarfile.open(archive) as file:
-        file.extractall(tmp_path, filter="data")
+        unpack_archive(file, tmp_path)
     settings = json.loads((tmp_path / "settings.json").read_text())
     records = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
     assert len(records) > COUNT

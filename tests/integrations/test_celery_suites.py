@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerolox.testing import LocalBroker
+from tests.support.unpacked import unpack_archive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +87,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([*command, "kombu", wanted, "--dest", str(folder)], check=True)
     [archive] = folder.glob("*.tar.gz")
     with tarfile.open(archive) as opened:
-        opened.extractall(folder, filter="data")
+        unpack_archive(opened, folder)
     return folder / archive.name.removesuffix(".tar.gz")
 
 

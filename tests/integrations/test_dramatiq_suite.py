@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from kerolox.testing import LocalBroker
+from tests.support.unpacked import unpack_archive
 
 pytestmark = [pytest.mark.software, pytest.mark.timeout(900)]
 
@@ -114,7 +115,7 @@ def suite(tmp_path: Path) -> Path:
     subprocess.run([*command, "--dest", str(tmp_path), wanted], check=True)
     [package] = tmp_path.glob("*.tar.gz")
     with tarfile.open(package) as source:
-        source.extractall(tmp_path, filter="data")
+        unpack_archive(source, tmp_path)
     [folder] = (each for each in tmp_path.iterdir() if each.is_dir())
     (folder / "pyproject.toml").unlink()
     tests = folder / "tests"

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.kept import digest_of, forget_old, kept_folder
+from tests.support.unpacked import unpack_archive
 
 PACKAGE = "faststream_tests"
 
@@ -35,7 +36,7 @@ def unpack() -> None:
             tarfile.open(ARCHIVE) as archive,
         ):
             unpacked = Path(fresh) / folder.name
-            archive.extractall(unpacked, filter="data")
+            unpack_archive(archive, unpacked)
             # Another process may have been first.
             with suppress(OSError):
                 unpacked.rename(folder)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kerolox.kernel.settings import StoreSettings
+from tests.support.unpacked import unpack_archive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +62,7 @@ def _inflated() -> bytes:
 def copy_golden(target: Path) -> Golden:
     """Unpack the golden store below ``target``."""
     with tarfile.open(fileobj=io.BytesIO(_inflated())) as file:
-        file.extractall(target, filter="data")
+        unpack_archive(file, target)
     return Golden(target / "golden")
 
 
