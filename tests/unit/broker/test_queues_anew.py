@@ -187,6 +187,111 @@ async def test_what_a_running_member_does_is_judged_after_a_restart_too(tmp_path
         await assert_begun(peer, broker)
 
 
+async def deleted_while_away(peer: Peer, *, new: int = NEW) -> None:
+    """A topic that is deleted and made again while nobody is there who reads it, nor an offset."""
+    await peer.create_topic("T", 1)
+    await send(peer, OLD)
+    await delete(peer)
+    await peer.create_topic("T", 1)
+    await send(peer, new)
+
+
+@pytest.mark.parametrize("new", [1, OLD, NEW])
+async def test_a_member_that_was_away_at_the_deletion_is_sent_to_the_start(
+    any_peer: Peer, any_broker: Broker, new: int
+) -> None:
+    await deleted_while_away(any_peer, new=new)
+    await join(any_peer)
+    answer = await pull(any_peer, OLD, sys_flag=int(PullSysFlag.COMMIT_OFFSET), commitOffset=OLD)
+    assert answer.code == ResponseCode.PULL_OFFSET_MOVED
+    assert answer.ext_fields["nextBeginOffset"] == "0"
+    await send(any_peer, NEW - new)
+    await assert_begun(any_peer, any_broker)
+
+
+async def test_an_offset_of_a_member_that_sent_no_heartbeat_yet_is_not_stored(
+    any_peer: Peer, any_broker: Broker
+) -> None:
+    await deleted_while_away(any_peer)
+    await commit(any_peer, OLD, oneway=True)
+    assert await commit(any_peer, NEW + 1) == ResponseCode.SYSTEM_ERROR
+    assert await stored(any_peer) == 0
+    await join(any_peer)
+    assert (await pull(any_peer, OLD)).code == ResponseCode.PULL_OFFSET_MOVED
+    await assert_begun(any_peer, any_broker)
+
+
+async def test_who_was_away_and_began_anew_is_not_sent_to_the_start_again(
+    any_broker: Broker,
+) -> None:
+    async with peer_of(any_broker) as operator:
+        await deleted_while_away(operator)
+        async with peer_of(any_broker) as peer:
+            await join(peer)
+            assert (await pull(peer, 0)).code == 0
+        await until(lambda: any_broker.parts.tables.clients.group("readers") is None)
+        async with peer_of(any_broker) as peer:
+            await join(peer)
+            assert len(decode_records((await pull(peer, OLD)).body)) == NEW - OLD
+
+
+async def test_an_operator_sets_an_offset_for_a_group_that_is_away(any_broker: Broker) -> None:
+    async with peer_of(any_broker) as operator, peer_of(any_broker) as peer:
+        await deleted_while_away(operator)
+        assert await commit(operator, 5) == 0
+        await join(peer)
+        assert await stored(peer) == 5
+        assert len(decode_records((await pull(peer, 5)).body)) == NEW - 5
+
+
+@pytest.mark.parametrize("is_member", [True, False])
+async def test_behind_the_end_of_a_queue_made_anew_everybody_is_sent_to_the_start(
+    any_peer: Peer, any_broker: Broker, is_member: bool
+) -> None:
+    await deleted_while_away(any_peer, new=1)
+    if is_member:
+        await join(any_peer, model="BROADCASTING")
+    answer = await pull(any_peer, OLD, tags=None if is_member else "*")
+    assert answer.code == ResponseCode.PULL_OFFSET_MOVED
+    assert answer.ext_fields["nextBeginOffset"] == "0"
+    assert not any_broker.parts.tables.offsets.stale
+
+
+async def test_a_member_that_comes_behind_the_end_goes_on_where_another_one_began(
+    any_broker: Broker,
+) -> None:
+    async with peer_of(any_broker) as early, peer_of(any_broker) as late:
+        await deleted_while_away(early, new=1)
+        await join(early)
+        assert (await pull(early, 0)).code == 0
+        assert await commit(early, 1) == 0
+        assert (await late.heartbeat("late", topics={"T": "*"})).code == 0
+        assert await commit(late, OLD) == ResponseCode.SYSTEM_ERROR
+        flags = int(PullSysFlag.COMMIT_OFFSET)
+        for _ in range(2):
+            answer = await pull(late, OLD, sys_flag=flags, commitOffset=OLD)
+            assert answer.code == ResponseCode.PULL_OFFSET_MOVED
+            assert answer.ext_fields["nextBeginOffset"] == "1"
+
+
+async def test_who_was_away_is_known_by_a_broker_that_was_killed_since(
+    tmp_path, kernel: str
+) -> None:
+    config = small_config(tmp_path)
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T", 1)
+        await send(peer, OLD)
+        await delete(peer)
+        written = broker.parts.tables.offsets.file.path.read_bytes()
+        await peer.create_topic("T", 1)
+        await send(peer, NEW)
+    broker.parts.tables.offsets.file.path.write_bytes(written)
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        await join(peer)
+        assert (await pull(peer, OLD)).code == ResponseCode.PULL_OFFSET_MOVED
+        await assert_begun(peer, broker)
+
+
 @pytest.mark.parametrize("is_online", [True, False])
 async def test_who_reads_assigned_queues_without_offsets_is_sent_to_the_start(
     any_peer: Peer, any_broker: Broker, is_online: bool

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kerolox.broker.tables import stale
-from kerolox.broker.tables.stale import Key, StaleGroups, bits_of
+from kerolox.broker.tables.stale import DeletedLately, Key, StaleGroups, bits_of
 
 
 class Told:
@@ -115,3 +115,42 @@ def test_the_oldest_are_forgotten_when_there_are_too_many(monkeypatch: pytest.Mo
     for number in range(1, 4):
         told.groups.refresh(f"T{number}", "G", 0)
     assert not told.groups
+
+
+def test_queues_that_were_deleted_are_known_as_long_as_a_member_may_be_away() -> None:
+    now = 1_000
+    deleted = DeletedLately(lambda: now)
+    deleted.add("T", 0b01)
+    now += stale.LATELY_MS
+    deleted.add("U", 0b11)
+    assert [deleted.queues(topic) for topic in "TUV"] == [0b01, 0b11, 0]
+    assert deleted.shown() == {"T@": "1", "U@": "3"}
+    now += 1
+    assert [deleted.queues(topic) for topic in "TU"] == [0, 0b11]
+    deleted.add("U", 0b100)
+    now += stale.LATELY_MS
+    assert deleted.queues("U") == 0b111
+
+
+def test_queues_that_were_deleted_are_known_elsewhere_from_then_on() -> None:
+    now = 1_000
+    one, other = DeletedLately(lambda: now), DeletedLately(lambda: now)
+    one.add("T", 0b01)
+    other.add("Old", 1)
+    now += stale.LATELY_MS
+    other.replace({**one.shown(), "T@G": "3", "U@": "x", "V@": "0", "W": "1"})
+    now += 1
+    assert other.shown() == {"T@": "1"}
+    told = Told()
+    told.groups.replace(other.shown())
+    assert not told.groups, "it is no group's"
+
+
+def test_the_first_deletions_are_forgotten_when_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stale, "LATELY_BYTES_MAX", 2 * (stale.PAIR_BYTES + 10))
+    deleted = DeletedLately(lambda: 0)
+    for topic in ("A", "B", "C", "B"):
+        deleted.add(topic, 1)
+    assert [deleted.queues(topic) for topic in "ABC"] == [0, 1, 1]

@@ -225,7 +225,7 @@ async def delete_topic(broker: Context, header: TopicHeader, request: Request) -
     broker.popping.held.wake_where(lambda topic, group: topic == header.topic)
     await broker.broker_stats.forget_topic(header.topic)
     await broker.tables.pops.forget(is_gone)
-    if groups:
+    if groups or queue_ids:
         await broker.tables.offsets.file.write_over()
     if deleted:
         await broker.tables.topics.persist()

@@ -14,6 +14,7 @@ from kerolox.broker.services.registration import ANSWER_SECONDS_MAX
 from kerolox.broker.tables.assignments import STRATEGIES
 from kerolox.broker.tables.clients import TOPICS_PER_GROUP_MAX, Client
 from kerolox.broker.tables.filters import compile_expression
+from kerolox.broker.tables.request_modes import POP
 from kerolox.broker.tables.subscriptions import TOPICS_PER_STEP
 from kerolox.errors import BrokerError, MessageIllegalError
 from kerolox.filter.sql92_error import Sql92Error
@@ -37,8 +38,6 @@ from kerolox.remoting.time_slices import TimeSlices
 
 ASSIGNED_MAX = 65_536
 """Queues in one answer to QUERY_ASSIGNMENT: some 100 bytes each."""
-
-POP = "POP"
 
 _log = logging.getLogger(__name__)
 
@@ -79,6 +78,9 @@ async def heartbeat(broker: Context, header: EmptyHeader, request: Request) -> R
         if group is not None:
             made_topics |= _make_retry_topic(broker, consumer, group)
         notify = group is None or group.notify_consumer_ids_changed_enable
+        if broker.tables.clients.group(consumer.group_name) is None:
+            topics = [each.topic for each in consumer.subscription_data_set]
+            broker.tables.meet(consumer.group_name, consumer.message_model, topics)
         joining = broker.tables.clients.joining(consumer, client, notify=notify)
         if len(consumer.subscription_data_set) > TOPICS_PER_STEP:
             async with broker.tables.clients.large_heartbeats:

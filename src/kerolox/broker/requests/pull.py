@@ -109,17 +109,7 @@ class _Pull:
         start = self._start_anew(place.offset) if was_stale else None
         if start is not None:
             return await self._moved(place, start)
-        commits = (
-            self.header.sys_flag & PullSysFlag.COMMIT_OFFSET
-            and not self.broker.role.current.is_slave
-        )
-        if commits and was_stale:
-            # What it brings along is of before, too.
-            commits = (
-                self.header.commit_offset <= place.offset
-                and not self.broker.tables.offsets.is_stale(*self._reader())
-            )
-        if commits:
+        if self._commits(place.offset, was_stale=was_stale):
             self.broker.tables.offsets.commit(
                 self.header.consumer_group,
                 self.header.topic,
@@ -132,10 +122,22 @@ class _Pull:
         if code == ResponseCode.PULL_NOT_FOUND and self._held(place, wanted):
             return None
         if code == ResponseCode.PULL_OFFSET_MOVED:
-            return await self._answer_moved(result)
+            return await self._answer_moved(self._from_the_start(result))
         if self.broker.pull_hooks:
             self._run_hooks(code, result)
         return self._reply(code, result)
+
+    def _commits(self, offset: int, *, was_stale: bool) -> bool:
+        """Whether the pull brings an offset along that counts."""
+        is_asked = self.header.sys_flag & PullSysFlag.COMMIT_OFFSET
+        if not is_asked or self.broker.role.current.is_slave:
+            return False
+        offsets = self.broker.tables.offsets
+        commit_offset = self.header.commit_offset
+        if offsets.is_behind_the_end(self.header.topic, self.header.queue_id, commit_offset):
+            return False
+        # What it brings along is of before, too.
+        return not was_stale or (commit_offset <= offset and not offsets.is_stale(*self._reader()))
 
     def _reader(self) -> tuple[str, str, int, int]:
         """Who reads which queue, as ``OffsetTable.is_stale`` asks for it."""
@@ -170,6 +172,15 @@ class _Pull:
         if (keeps_offsets or offset <= start) and not self.broker.role.current.is_slave:
             self.broker.tables.offsets.begins(group, topic, queue_id, connection_id)
         return start if offset > start else None
+
+    def _from_the_start(self, result: Read) -> Read:
+        """What is behind the end of a queue that was deleted lately is of before: the reader goes
+        on at its start, not at its end."""
+        group, topic, queue_id, _ = self._reader()
+        offsets = self.broker.tables.offsets
+        if not offsets.is_behind_the_end(topic, queue_id, self.header.queue_offset):
+            return result
+        return result._replace(next_offset=offsets.start_of(group, topic, queue_id))
 
     async def _moved(self, place: PullPlace, start: int) -> Reply:
         """The answer to a pull of an earlier life of its queue."""

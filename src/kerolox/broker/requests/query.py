@@ -86,7 +86,8 @@ async def update_offset(
     broker: Context, header: UpdateConsumerOffsetHeader, request: Request
 ) -> Reply:
     """Set a group's offset. One of before the deletion of its topic does not count: a member of a
-    group that is stale says nothing new before it pulls the queue at its start."""
+    group that is stale says nothing new before it pulls the queue at its start. One that has not
+    sent its heartbeat yet, and says it one-way, is no operator."""
     place = header.consumer_group, header.topic, header.queue_id
     if (
         not is_marks_group(header.consumer_group)
@@ -95,10 +96,8 @@ async def update_offset(
     ):
         # Its members would bring back offsets that went with it.
         raise no_group(header.consumer_group)
-    if broker.tables.offsets.is_stale(*place) and (
-        request.command.is_oneway
-        or broker.tables.clients.is_member(header.consumer_group, request.connection)
-    ):
+    is_member = broker.tables.clients.is_member(header.consumer_group, request.connection)
+    if _is_of_before(broker, header, is_oneway=request.command.is_oneway, is_member=is_member):
         if request.command.is_oneway:
             return Reply()
         raise system_error(
@@ -108,7 +107,7 @@ async def update_offset(
         )
     group, topic, queue_id = place
     resetting: AbstractAsyncContextManager[None] = nullcontext()
-    if not broker.tables.clients.is_member(group, request.connection):
+    if not is_member:
         # A tool's: what pops have out is of before.
         resetting = broker.popping.resetting(group, topic, (queue_id,))
     async with resetting:
@@ -116,6 +115,19 @@ async def update_offset(
         broker.tables.offsets.commit(group, topic, queue_id, header.commit_offset, address)
     broker.popping.held.wake(topic, group)
     return Reply()
+
+
+def _is_of_before(
+    broker: Context, header: UpdateConsumerOffsetHeader, *, is_oneway: bool, is_member: bool
+) -> bool:
+    """Whether an offset may be of a queue that was deleted, and is no operator's."""
+    place = header.consumer_group, header.topic, header.queue_id
+    offsets = broker.tables.offsets
+    if offsets.is_behind_the_end(header.topic, header.queue_id, header.commit_offset):
+        return True
+    if offsets.is_stale(*place):
+        return is_oneway or is_member
+    return is_oneway and not is_member and offsets.is_unknown(*place)
 
 
 @router.on(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, QueueTimestampHeader.decode)

@@ -196,6 +196,8 @@ class RoleParts:
                 "first message",
                 anew,
             )
+        for group in self.tables.clients.groups():
+            self.tables.meet(group.name, group.message_model, group.subscriptions)
         moved = self.tables.offsets.fit(has_crashed=True)
         if moved:
             _log.warning("%d offsets of groups were beyond the end of their queues", moved)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from kerolox import clock
 from kerolox.broker.errors import system_error
 from kerolox.broker.tables.json_file import (
     TABLE_BYTES_MAX,
@@ -19,7 +20,7 @@ from kerolox.broker.tables.json_file import (
     text_bytes,
     without_long_names,
 )
-from kerolox.broker.tables.stale import ANYBODY, StaleGroups, bits_of
+from kerolox.broker.tables.stale import ANYBODY, DeletedLately, StaleGroups, bits_of
 from kerolox.errors import BrokerError
 from kerolox.kernel.store import OffsetSource
 from kerolox.protocol.names import LMQ_PREFIX, NAME_BYTES_MAX, RETRY_PREFIX, length_fault
@@ -153,9 +154,13 @@ class OffsetTable:
         *,
         has_lmq: bool = False,
         queues_of: Callable[[str], int] = lambda topic: 0,
+        steady_ms: Callable[[], int] = clock.steady_ms,
     ) -> None:
-        """Empty. ``has_lmq``: enableLmq. ``queues_of``: how many queues of a topic can be read."""
+        """Empty. ``has_lmq``: enableLmq. ``queues_of``: how many queues of a topic can be read.
+        ``steady_ms``: of a clock that nobody sets.
+        """
         self._store = store
+        self.deleted = DeletedLately(steady_ms)
         self.stale = StaleGroups(
             queues_of, lambda key, is_slow: store.set_slow_pulls(key[1], key[0], is_slow)
         )
@@ -183,7 +188,7 @@ class OffsetTable:
         for key, offset in loaded.lmqOffsetTable.items():
             by_key[key] = {LIGHT_QUEUE: offset}
         self._drained.fill(by_key)
-        self.stale.replace(loaded.staleGroups)
+        self._replace_stale(loaded.staleGroups)
 
     def commit(
         self,
@@ -274,8 +279,10 @@ class OffsetTable:
             if has_offsets and ANYBODY in connections:
                 connections = ()
             forgotten += self.stale.begin(topic, group, bits | had, connections)
-        if groups:
+        self.deleted.add(topic, bits)
+        if groups or bits:
             self.file.touch()
+        if groups:
             _log.info("topic %s begins anew for the groups %s", topic, ", ".join(groups[:20]))
         if forgotten:
             _log.warning(
@@ -284,6 +291,26 @@ class OffsetTable:
                 forgotten,
             )
         return groups
+
+    def met(self, group: str, topic: str) -> None:
+        """A group comes whose members share their queues. Where those of a topic were deleted
+        lately, and the group stored no offset since, it may have one of before."""
+        bits = self.deleted.queues(topic) & ~bits_of(self.of_topic(group, topic))
+        if bits:
+            self.stale.begin(topic, group, bits)
+            self.file.touch()
+            _log.info("topic %s begins anew for group %s, which was away", topic, group)
+
+    def is_unknown(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether a queue was deleted lately, and a group has stored no offset since."""
+        is_deleted = self.deleted.has(topic, self._kept_id(group, queue_id))
+        return is_deleted and self.query(group, topic, queue_id) < 0
+
+    def is_behind_the_end(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether an offset is behind the end of a queue that was deleted lately: it is of
+        before."""
+        is_deleted = self.deleted.has(topic, queue_id)
+        return is_deleted and offset > self._store.queue_bounds(topic, queue_id)[1]
 
     def is_stale(self, group: str, topic: str, queue_id: int, connection_id: int = -1) -> bool:
         """Whether a request of a group may come from an earlier life of a queue: then it neither
@@ -320,13 +347,20 @@ class OffsetTable:
         """Take over all that a master has: its offsets, see :meth:`put_all`, and which groups are
         stale there, whose offsets here are of before a deletion."""
         kept = self._current()
-        if stale != self.stale.shown():
-            self.stale.replace(stale)
+        if stale != self._shown_stale():
+            self._replace_stale(stale)
             for (topic, group), bits in self.stale.queues().items():
                 kept.forget(topic + SEPARATOR + group, bits)
             self.file.touch()
         self.put_all(table)
         self._set_here = set()
+
+    def _shown_stale(self) -> dict[str, str]:
+        return {**self.stale.shown(), **self.deleted.shown()}
+
+    def _replace_stale(self, shown: Mapping[str, str]) -> None:
+        self.stale.replace(shown)
+        self.deleted.replace(shown)
 
     def begin_younger(self, below: int) -> int:
         """A slave becomes the master: queues whose first message is at ``below`` in the log or
@@ -346,6 +380,9 @@ class OffsetTable:
                     is_younger[place] = self._begins_behind(*place, below)
                 if is_younger[place]:
                     younger.setdefault(topic, {}).setdefault(queue_id, set()).add(group)
+        for topic, queue_id, *_ in self._store.queues():
+            if self._begins_behind(topic, queue_id, below):
+                self.deleted.add(topic, bits_of([queue_id]))
         for topic, by_queue in younger.items():
             for queue_id, groups in by_queue.items():
                 for group in groups:
@@ -428,7 +465,8 @@ class OffsetTable:
         """Everything, as the file holds it; offsets that are committed meanwhile may be in it."""
         kept = self._current()
         # RocketMQ passes over what it does not know.
-        stale = {"staleGroups": self.stale.shown()} if self.stale.queues() else {}
+        shown = self._shown_stale()
+        stale = {"staleGroups": shown} if shown else {}
         if not self._has_lmq:
             return {"offsetTable": _Rows(dict(kept.by_key)), **stale}
         plain: dict[str, dict[int, int]] = {}

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from kerolox.broker.config import BrokerSettings
 from kerolox.broker.errors import system_error
 from kerolox.broker.tables.json_file import JsonFile
@@ -13,6 +15,8 @@ MODES_MAX = 100_000
 """Pairs of a group and a topic."""
 
 FILE = "messageRequestMode.json"
+
+POP: Final = "POP"
 
 
 class RequestModes:
@@ -51,11 +55,11 @@ class RequestModes:
         if found is not None:
             return found
         config = self._settings.current
-        is_pop = config.default_message_request_mode == "POP" and not topic.startswith(RETRY_PREFIX)
+        is_pop = config.default_message_request_mode == POP and not topic.startswith(RETRY_PREFIX)
         return MessageRequestMode(
             consumer_group=group,
             topic=topic,
-            mode="POP" if is_pop else "PULL",
+            mode=POP if is_pop else "PULL",
             pop_share_queue_num=config.default_pop_share_queue_num if is_pop else 0,
         )
 

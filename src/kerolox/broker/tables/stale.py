@@ -10,7 +10,11 @@ A member that reads everything by itself (broadcasting) stands for nobody else. 
 that was there is stale by itself, as long as it lives. A group that read without known members may
 be a program that reads ranges. It is no longer stale when that program reads anywhere.
 
-Plain data: knows neither requests nor files and reads no clock. RocketMQ has nothing like it.
+Whoever is away at the deletion, and has stored no offset, is known to nobody: its broker may have
+been killed before the first commit. So the queues that were deleted lately are remembered, too. A
+group that comes back meanwhile, and has no offset there, is stale from then on.
+
+Plain data: knows neither requests nor files. RocketMQ has nothing like it.
 """
 
 from __future__ import annotations
@@ -18,11 +22,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from kerolox.broker.tables.clients import EXPIRED_MS
 from kerolox.broker.tables.json_file import text_bytes
 from kerolox.broker.tables.topics import QUEUES_MAX
 
 STALE_BYTES_MAX = 8 * 1024 * 1024
 """What all of it may take; the groups that became stale first are forgotten first."""
+
+LATELY_MS = EXPIRED_MS
+"""Who is away for longer is no member any more."""
+
+LATELY_BYTES_MAX = 8 * 1024 * 1024
+"""What the queues take that were deleted lately; the first ones are forgotten first."""
+
+NOBODY_YET = ""
+"""In place of a group, where files and slaves hear of queues that were deleted lately."""
 
 PAIR_BYTES, CONNECTION_BYTES = 400, 200
 """What a topic of a group takes besides its names and its bits, and what each connection."""
@@ -146,13 +160,8 @@ class StaleGroups:
         for name, digits in shown.items():
             topic, separator, group = name.partition("@")
             # A group may have the separator in its name, as a topic can't.
-            if separator and len(digits) <= QUEUES_MAX // 4:
-                try:
-                    bits = int(digits, 16)
-                except ValueError:
-                    continue
-                if bits > 0:
-                    self._put((topic, group), _Queues(bits, {}))
+            if separator and group != NOBODY_YET and (bits := _bits_in(digits)):
+                self._put((topic, group), _Queues(bits, {}))
         self._evict()
 
     def _take(self, key: Key) -> _Queues | None:
@@ -189,6 +198,77 @@ class StaleGroups:
             self._push_to_kernel(oldest)
             count += 1
         return count
+
+
+class DeletedLately:
+    """Queues that were deleted within the last ``LATELY_MS``, oldest first."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        """None. ``now_ms``: of a clock that nobody sets."""
+        self._now_ms = now_ms
+        self._table: dict[str, tuple[int, int]] = {}
+        """Topic to (bits, since when)."""
+        self._bytes = 0
+
+    def add(self, topic: str, bits: int) -> None:
+        """Queues of a topic are deleted."""
+        if not bits:
+            return
+        known = self._take(topic)
+        self._table[topic] = known | bits, self._now_ms()
+        self._bytes += _bytes_of((topic, NOBODY_YET), _Queues(known | bits, {}))
+        while self._bytes > LATELY_BYTES_MAX and len(self._table) > 1:
+            self._take(next(iter(self._table)))
+
+    def queues(self, topic: str) -> int:
+        """Those of a topic, as bits."""
+        if not self._table:
+            return 0
+        self._forget_old()
+        return self._table.get(topic, (0, 0))[0]
+
+    def has(self, topic: str, queue_id: int) -> bool:
+        """Whether a queue is one of them: then an offset behind its end is of an earlier life."""
+        bits = self.queues(topic)
+        return bool(bits) and 0 <= queue_id < QUEUES_MAX and bool(bits >> queue_id & 1)
+
+    def shown(self) -> dict[str, str]:
+        """As ``StaleGroups.shown``, with no group."""
+        self._forget_old()
+        return {f"{topic}@{NOBODY_YET}": f"{bits:x}" for topic, (bits, _) in self._table.items()}
+
+    def replace(self, shown: Mapping[str, str]) -> None:
+        """Take what :meth:`shown` gave elsewhere, as of now; what is no such text is left out."""
+        for topic in list(self._table):
+            self._take(topic)
+        for name, digits in shown.items():
+            topic, separator, group = name.partition("@")
+            if separator and group == NOBODY_YET and (bits := _bits_in(digits)):
+                self.add(topic, bits)
+
+    def _take(self, topic: str) -> int:
+        bits, _ = self._table.pop(topic, (0, 0))
+        if bits:
+            self._bytes -= _bytes_of((topic, NOBODY_YET), _Queues(bits, {}))
+        return bits
+
+    def _forget_old(self) -> None:
+        oldest = self._now_ms() - LATELY_MS
+        while self._table:
+            topic, (_, since) = next(iter(self._table.items()))
+            if since >= oldest:
+                break
+            self._take(topic)
+
+
+def _bits_in(digits: str) -> int:
+    """What hexadecimal digits say; 0: they are none."""
+    if len(digits) > QUEUES_MAX // 4:
+        return 0
+    try:
+        return max(int(digits, 16), 0)
+    except ValueError:
+        return 0
 
 
 def bits_of(queue_ids: Iterable[int]) -> int:

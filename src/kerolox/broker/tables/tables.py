@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from kerolox.broker.base import Base
 from kerolox.broker.tables.clients import ClientTable
@@ -12,7 +13,7 @@ from kerolox.broker.tables.groups import GroupTable
 from kerolox.broker.tables.locks import QueueLocks
 from kerolox.broker.tables.offsets import OffsetTable
 from kerolox.broker.tables.pops import PopTables
-from kerolox.broker.tables.request_modes import RequestModes
+from kerolox.broker.tables.request_modes import POP, RequestModes
 from kerolox.broker.tables.topics import TopicTable
 
 
@@ -38,12 +39,27 @@ class Tables:
             on_change=self._group_changed,
         )
         self.offsets = OffsetTable(
-            config.config_folder, store, has_lmq=config.enable_lmq, queues_of=self.topics.queues_of
+            config.config_folder,
+            store,
+            has_lmq=config.enable_lmq,
+            queues_of=self.topics.queues_of,
+            steady_ms=base.steady_ms,
         )
         self.pops = PopTables(base, self.topics, self.groups, self.offsets)
         self.request_modes = RequestModes(settings)
         self.former_queues = FormerQueues(self.topics)
         self.locks = QueueLocks(base.steady_ms, config.rebalance_lock_max_live_time)
+
+    def meet(self, group: str, message_model: str, topics: Iterable[str]) -> None:
+        """A group comes, or is online as a slave becomes the master: it may know an earlier life of
+        its topics. Who pops has no offsets; each member that reads everything by itself has its
+        own.
+        """
+        if message_model == "BROADCASTING":
+            return
+        for topic in filter(self.offsets.deleted.queues, topics):
+            if self.request_modes.get(topic, group).mode != POP:
+                self.offsets.met(group, topic)
 
     def _group_changed(self, group: str, may_broadcast: bool) -> None:
         self.clients.set_may_broadcast(group, may_broadcast)

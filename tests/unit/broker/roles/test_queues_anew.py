@@ -106,6 +106,32 @@ async def test_a_slave_that_did_not_hear_of_a_deletion_tells_it_by_its_log(
         await assert_begins_anew(await promoted(cluster))
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("is_told", [True, False])
+async def test_a_reader_that_only_the_slave_knows_begins_anew(
+    tmp_path: Path, kernel: str, is_known: bool, is_told: bool
+) -> None:
+    """``is_known``: by a heartbeat of before. ``is_told``: the slave heard of the deletion."""
+    async with pair_of(tmp_path, kernel) as cluster, peer_of(cluster["b"]) as member:
+        async with peer_of(cluster["a"]) as peer:
+            await peer.create_topic("T", 1)
+            await send(peer, OLD)
+            await take(cluster)
+            if is_known:
+                await member.heartbeat("member", topics={"T": "*"})
+            assert (await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})).code == 0
+            await peer.create_topic("T", 1)
+            if is_told:
+                await take(cluster)
+            await send(peer, NEW)
+        await replicated(cluster)
+        await promoted(cluster)
+        await member.heartbeat("member", topics={"T": "*"})
+        answer = await member.pull("T", 0, OLD, tags=None)
+        assert answer.code == ResponseCode.PULL_OFFSET_MOVED
+        assert answer.ext_fields["nextBeginOffset"] == "0"
+
+
 async def test_an_offset_that_was_set_on_the_slave_counts_in_a_new_queue(
     tmp_path: Path, kernel: str
 ) -> None:
