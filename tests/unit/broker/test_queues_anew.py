@@ -14,6 +14,7 @@ from kerolox.broker.broker import Broker
 from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.extensions.dead_letter_marks import DONE_GROUP, run_groups
+from kerolox.protocol.extensions.member_offsets import MEMBER_FIELD
 from kerolox.protocol.records import decode_records
 from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.eventually import until
@@ -30,13 +31,20 @@ async def send(peer: Peer, count: int, topic: str = "T", queue_id: int = 0) -> N
 
 
 async def commit(
-    peer: Peer, offset: int, *, queue_id: int = 0, oneway: bool = False, group: str = "readers"
+    peer: Peer,
+    offset: int,
+    *,
+    queue_id: int = 0,
+    oneway: bool = False,
+    group: str = "readers",
+    **more: Any,
 ) -> int:
     fields = {
         "consumerGroup": group,
         "topic": "T",
         "queueId": queue_id,
         "commitOffset": offset,
+        **more,
     }
     code = RequestCode.UPDATE_CONSUMER_OFFSET
     if not oneway:
@@ -181,6 +189,7 @@ async def test_what_a_running_member_does_is_judged_after_a_restart_too(tmp_path
         await made_again(peer)
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
         await commit(peer, OLD, oneway=True)
+        assert await commit(peer, OLD, **{MEMBER_FIELD: "true"}) == ResponseCode.SYSTEM_ERROR
         assert await stored(peer) == 0
         await join(peer)
         assert (await pull(peer, OLD)).code == ResponseCode.PULL_OFFSET_MOVED
@@ -214,6 +223,7 @@ async def test_an_offset_of_a_member_that_sent_no_heartbeat_yet_is_not_stored(
 ) -> None:
     await deleted_while_away(any_peer)
     await commit(any_peer, OLD, oneway=True)
+    assert await commit(any_peer, OLD, **{MEMBER_FIELD: "true"}) == ResponseCode.SYSTEM_ERROR
     assert await commit(any_peer, NEW + 1) == ResponseCode.SYSTEM_ERROR
     assert await stored(any_peer) == 0
     await join(any_peer)

@@ -11,6 +11,7 @@ from kerolox.errors import ClientError
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.extensions.member_offsets import MEMBER_FIELD
 from tests.support.eventually import until
 from tests.support.servers.fake_broker import FakeBroker, route_body
 from tests.unit.client.test_push_consumer import Consumer, QueueBroker
@@ -125,6 +126,7 @@ async def test_a_broker_that_does_not_answer_is_given_up_after_one_time_limit(
         hole.open.set()
         await store.persist(queues, wait=True)
         assert len(hole.committed) == 6
+        assert all(each.ext_fields[MEMBER_FIELD] == "true" for each in hole.seen[UPDATE])
         await cluster.close()
 
 

@@ -14,6 +14,7 @@ from kerolox.message import MessageQueue
 from kerolox.protocol.bodies import TopicConfig, encode_body
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.extensions.dead_letter_marks import is_marks_group
+from kerolox.protocol.extensions.member_offsets import MEMBER_FIELD
 from kerolox.protocol.headers import (
     QueryConsumerOffsetHeader,
     QueryMessageHeader,
@@ -86,8 +87,8 @@ async def update_offset(
     broker: Context, header: UpdateConsumerOffsetHeader, request: Request
 ) -> Reply:
     """Set a group's offset. One of before the deletion of its topic does not count: a member of a
-    group that is stale says nothing new before it pulls the queue at its start. One that has not
-    sent its heartbeat yet, and says it one-way, is no operator."""
+    group that is stale says nothing new before it pulls the queue at its start. Who has not
+    sent its heartbeat yet is no operator, either, if it says so or waits for no answer."""
     place = header.consumer_group, header.topic, header.queue_id
     if (
         not is_marks_group(header.consumer_group)
@@ -96,8 +97,10 @@ async def update_offset(
     ):
         # Its members would bring back offsets that went with it.
         raise no_group(header.consumer_group)
-    is_member = broker.tables.clients.is_member(header.consumer_group, request.connection)
-    if _is_of_before(broker, header, is_oneway=request.command.is_oneway, is_member=is_member):
+    is_known = broker.tables.clients.is_member(header.consumer_group, request.connection)
+    is_member = is_known or request.command.ext_fields.get(MEMBER_FIELD) == "true"
+    is_operator = not is_member and not request.command.is_oneway
+    if _is_of_before(broker, header, is_known=is_known, is_operator=is_operator):
         if request.command.is_oneway:
             return Reply()
         raise system_error(
@@ -118,16 +121,17 @@ async def update_offset(
 
 
 def _is_of_before(
-    broker: Context, header: UpdateConsumerOffsetHeader, *, is_oneway: bool, is_member: bool
+    broker: Context, header: UpdateConsumerOffsetHeader, *, is_known: bool, is_operator: bool
 ) -> bool:
-    """Whether an offset may be of a queue that was deleted, and is no operator's."""
+    """Whether an offset may be of a queue that was deleted, and is no operator's. ``is_known``: a
+    heartbeat told of its sender."""
     place = header.consumer_group, header.topic, header.queue_id
     offsets = broker.tables.offsets
     if offsets.is_behind_the_end(header.topic, header.queue_id, header.commit_offset):
         return True
-    if offsets.is_stale(*place):
-        return is_oneway or is_member
-    return is_oneway and not is_member and offsets.is_unknown(*place)
+    if is_operator:
+        return False
+    return offsets.is_stale(*place) or (not is_known and offsets.is_unknown(*place))
 
 
 @router.on(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, QueueTimestampHeader.decode)

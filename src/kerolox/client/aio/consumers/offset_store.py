@@ -38,6 +38,7 @@ from kerolox.errors import (
 from kerolox.message import ConsumeFromWhere, MessageModel
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.extensions.member_offsets import MEMBER_FIELD
 
 if TYPE_CHECKING:
     from kerolox.client.aio.consumer_settings import ConsumerSettings, SubscriberSettings
@@ -196,7 +197,7 @@ class BrokerOffsets:
         code = RequestCode.UPDATE_CONSUMER_OFFSET
         try:
             if wait:
-                await self._cluster.ask(address, code, fields)
+                await self._cluster.ask(address, code, {**fields, MEMBER_FIELD: True})
             else:
                 command = RemotingCommand.request(code, fields, oneway=True)
                 await self._cluster.remoting.invoke_oneway(address, command)
