@@ -95,8 +95,8 @@ def results(module: ModuleType) -> set[str]:
     found: set[str] = set()
     for name in module.__all__:
         value = getattr(module, name)
-        methods = [each for _, each in inspect.getmembers(value, inspect.isfunction)]
-        for function in [value, *methods]:
+        members = inspect.getmembers(value, inspect.isfunction) if inspect.isclass(value) else []
+        for function in [value, *(each for _, each in members)]:
             if inspect.isfunction(function) and function.__name__ in called():
                 found |= words(function.__annotations__.get("return", ""))
     fresh = found & set(module.__all__)

@@ -230,6 +230,9 @@ def handshake_fault_kind(error: OSError) -> HandshakeFault:
     """Why a TLS handshake failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return HandshakeFault.CERTIFICATE
+    # Python 3.11.2, which Debian 12 has, gives no reason with an end of the stream.
+    if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
+        return HandshakeFault.CLOSED
     if not isinstance(error, ssl.SSLError) or error.reason in _CLOSED:
         return HandshakeFault.CLOSED
     if error.reason in _PLAIN:

@@ -32,12 +32,12 @@ def source(tmp_path: Path) -> Path:
 
 
 def imported(source: Path, compiled: Path) -> Path:
-    """Import the module in a process of its own; where it is compiled then."""
+    """Import the module in a process of its own, which compiles nothing else; where it is then."""
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(compiled)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     code = "import module; print(module.value, end='')"
     output = subprocess.check_output(
-        [sys.executable, "-c", code], cwd=source.parent, env=environment, text=True
+        [sys.executable, "-S", "-c", code], cwd=source.parent, env=environment, text=True
     )
     assert source.read_text() == f"value = {output}\n"
     return compiled / source.parent.relative_to("/") / NAME
