@@ -1,7 +1,7 @@
 """When brokers gave out what is popped.
 
 A member may come late for an answer, and a receipt tells the time of a wall clock that jumps. So
-the tables of the brokers are watched.
+the tables of the brokers are watched, and the answers that clients get.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kerolox.broker.pop.leases import QueueKey
 from kerolox.broker.pop.orders import Delivery, OrderTable
 from kerolox.broker.pop.table import PopTable
+from kerolox.client.aio.consumers.popping.pops import Pops
 from tests.simulation.patches import Patches
 from tests.simulation.process import current
 
@@ -37,15 +38,31 @@ def install(patches: Patches, cluster: Cluster) -> None:
         _note(cluster, key, offsets, delivery.pop_time)
         return delivery
 
+    real_pop = Pops.pop
+
+    async def pop(self: Any, *args: Any, **more: Any) -> Any:
+        popped = await real_pop(self, *args, **more)
+        for lease in popped.leases:
+            place = self._group, lease.broker_name, lease.real_topic(self._group), lease.queue_id
+            for offset in lease.out:
+                cluster.history.came(_name(), (*place, offset, lease.times.pop_time), loop.time())
+        return popped
+
+    loop = cluster.loop
+    patches.set(Pops, "pop", pop)
     patches.set(PopTable, "deliver", deliver)
     patches.set(OrderTable, "deliver", deliver_in_order)
 
 
 def _note(cluster: Cluster, key: QueueKey, offsets: Sequence[int], pop_time: int) -> None:
-    process = current()
-    assert process is not None
-    broker = cluster.nodes[process.name].broker.config.broker_name
+    broker = cluster.nodes[_name()].broker.config.broker_name
     for offset in offsets:
         cluster.history.popped(
             (key.group, broker, key.topic, key.queue_id, offset, pop_time), cluster.loop.time()
         )
+
+
+def _name() -> str:
+    process = current()
+    assert process is not None
+    return process.name

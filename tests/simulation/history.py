@@ -279,6 +279,9 @@ class History:
     """(broker, message id, queue offset) of what came by gRPC to its queue and place in the log, of
     which answers say nothing."""
     _popped: dict[Delivery, list[float]] = field(default_factory=lambda: defaultdict(list))
+    _came: dict[tuple[str, Delivery], list[float]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
 
     def send(self, key: str, topic: str, kind: str, began: float) -> Sent:
         """A send begins."""
@@ -290,9 +293,19 @@ class History:
         """A broker gives a message out."""
         self._popped[delivery].append(at)
 
-    def popped_at(self, delivery: Delivery, until: float) -> float:
-        """When a broker gave a message out that a member has by then; -1: none did. Two lives of a
-        broker whose clock was set back may have one pop time: the later one counts."""
+    def came(self, consumer: str, delivery: Delivery, at: float) -> None:
+        """The client of a member has a message, which the member may not have come for."""
+        self._came[consumer, delivery].append(at)
+
+    def popped_at(self, consumer: str, delivery: Delivery, until: float) -> float:
+        """When a broker gave a message out that a member has by then; -1: none did. To be asked
+        once for each time that the member has it.
+
+        A crash forgets the last pop times, so with a clock that was set back the next life may give
+        out a message with the same one. The last life that did so before the answer came counts.
+        """
+        came = self._came[consumer, delivery]
+        until = came.pop(0) if came else until
         return max((at for at in self._popped[delivery] if at <= until), default=-1.0)
 
     def event(self, event: Event) -> None:

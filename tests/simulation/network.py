@@ -88,10 +88,18 @@ class _Socket:
     def setsockopt(self, *_: object) -> None:
         pass
 
-    @property
+    # A system's word of what the peer's has takes no way back here.
     def acknowledged_bytes(self) -> int:
-        """What the peer's system has, without the way back that a real one's word takes."""
+        """See :func:`kerolox.remoting.connection.acknowledged_bytes`."""
         return self._transport.sends.arrived_bytes
+
+    def has_arrived(self) -> bool:
+        """See :func:`kerolox.remoting.connection.has_arrived`."""
+        return not (self._transport.sends.unsent or self._transport.sends.flying)
+
+    def have_reset(self) -> None:
+        """See :func:`kerolox.remoting.connection.have_reset`. The peer reads what has arrived."""
+        self._transport.drop_at_end()
 
 
 class Server(asyncio.AbstractServer):
@@ -201,6 +209,8 @@ class Transport(asyncio.Transport):
         self.is_gone = False
         """Its system has closed it: ``connection_lost`` is called or about to be."""
         self._is_closing = False
+        self._drops_at_end = False
+        """What flies at its end does not arrive."""
         self._is_reading = True
         self._reads_soon = False
         self._saw_eof = False
@@ -289,6 +299,13 @@ class Transport(asyncio.Transport):
         self.sends.unsent.clear()
         self._close_now(None)
 
+    def drop_at_end(self) -> None:
+        """``SO_LINGER`` for no time: what flies when the socket is closed, or was closed by this
+        step, is dropped."""
+        self._drops_at_end = True
+        if self.is_gone:
+            self.sends.flying.clear()
+
     # -- the network's side ---------------------------------------------------------------------
     def lost(self, error: OSError) -> None:
         """The system reports the end of the connection."""
@@ -314,6 +331,8 @@ class Transport(asyncio.Transport):
     def _close_now(self, error: OSError | None) -> None:
         if self.is_gone:
             return
+        if self._drops_at_end:
+            self.sends.flying.clear()
         self.network.finish(self.sends, "reset" if self.receives.arrived else "fin")
         self._leave(error)
 
@@ -465,12 +484,12 @@ class Network:
         for module in (kerolox.remoting.server, kerolox.broker.replication.server):
             patches.set(module, "listening_sockets", self.listening_sockets)
         # A real descriptor of the same number says nothing of a simulated socket.
-        patches.set(kerolox.remoting.connection, "CAN_RESET", False)
-        patches.set(
-            kerolox.remoting.grpc.connection,
-            "acknowledged_bytes",
-            lambda sock: sock.acknowledged_bytes,
-        )
+        of_remoting, of_grpc = kerolox.remoting.connection, kerolox.remoting.grpc.connection
+        patches.set(of_remoting, "CAN_RESET", True)
+        patches.set(of_remoting, "has_arrived", _Socket.has_arrived)
+        patches.set(of_grpc, "acknowledged_bytes", _Socket.acknowledged_bytes)
+        for module in (of_remoting, of_grpc):
+            patches.set(module, "have_reset", _Socket.have_reset)
 
     async def listening_sockets(self, _host: str, port: int, _backlog: int) -> list[Any]:
         """In place of :func:`kerolox.remoting.listening.listening_sockets`."""

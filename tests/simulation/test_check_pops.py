@@ -94,6 +94,17 @@ def test_a_pop_counts_from_when_its_broker_gave_it_out(
     assert (check_popped(history, Contents()) == []) is is_well
 
 
+def test_of_two_lives_with_one_pop_time_the_one_counts_whose_answer_had_come() -> None:
+    history = History()
+    delivery = ("g", "b", "t", 0, 0, 1_000)
+    history.came("g-0", delivery, 1.2)
+    history.popped(delivery, 1.0)
+    history.popped(delivery, 2.0)
+
+    assert history.popped_at("g-0", delivery, 3.0) == 1.0
+    assert history.popped_at("g-1", delivery, 3.0) == 2.0
+
+
 def test_what_no_broker_gave_out_is_told() -> None:
     group = Group("g", ("t",), is_popped=True)
     history = History(groups={"g": group})

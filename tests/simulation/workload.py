@@ -408,7 +408,7 @@ class PopRun(ConsumerRun):
             message.reconsume_times,
         )
         received.pop_time = receipt.pop_time
-        received.popped_at = history.popped_at(received.delivery, received.at)
+        received.popped_at = history.popped_at(self.node.name, received.delivery, received.at)
         received.visible_at = received.popped_at + POP_SECONDS
         self._cluster.trace.add(
             f"gets {received.key} {received.topic} {received.queue_id}:{received.queue_offset}"

@@ -51,11 +51,11 @@ if sys.platform == "linux":
     import fcntl
     import termios
 
-    def has_arrived(descriptor: int) -> bool:
+    def has_arrived(sock: socket.socket) -> bool:
         """Whether the peer's system has all that a socket was given (``SIOCOUTQ``); OSError: it is
         closed.
         """
-        unsent = fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4))
+        unsent = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4))
         return not any(unsent)
 
     def acknowledged_bytes(sock: socket.socket) -> int | None:
@@ -71,7 +71,7 @@ if sys.platform == "linux":
     CAN_RESET = True
 else:
 
-    def has_arrived(descriptor: int) -> bool:
+    def has_arrived(sock: socket.socket) -> bool:
         """Not known on this system."""
         return False
 
@@ -339,7 +339,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._pause(PAUSED_BY_STOP)
         sock = self._transport.get_extra_info("socket")
         try:
-            if self._transport.get_write_buffer_size() or not has_arrived(sock.fileno()):
+            if self._transport.get_write_buffer_size() or not has_arrived(sock):
                 return False
             have_reset(sock)
         except OSError:

@@ -3,7 +3,8 @@
 
 A push consumer names no invisible time. Its message is invisible for a minute, and before that is
 over for longer and longer, three hours in all. Its first receipt counts all the time. When the
-client leaves, its messages come again after a second.
+client leaves, its messages come again after a second. Times go by the steady clock, as those of
+pops do: the pop times of receipts are of a clock that may be set.
 """
 
 from __future__ import annotations
@@ -60,6 +61,10 @@ class _Renewed:
     first: int
     """Pop time of its delivery."""
     receipt: PopReceipt
+    ends_at: int
+    """When its message would come again, by the steady clock."""
+    last_end: int
+    """When its time ends at the latest, however often it is renewed."""
     times: int = 0
 
 
@@ -79,7 +84,7 @@ class Renewals:
         self._all: dict[_Place, _Renewed] = {}
         self._of_client: dict[GrpcClient, set[_Place]] = {}
         self._due: list[tuple[int, _Place]] = []
-        """By the wall clock, which makes receipts; some are gone."""
+        """By the steady clock; some are gone."""
         self._unread: deque[tuple[str, str, PopReceipt]] = deque()
         self._giving_back: asyncio.Task[None] | None = None
 
@@ -90,13 +95,24 @@ class Renewals:
     def _queues(self) -> PopTable:
         return self._broker.tables.pops.state.queues
 
-    def add(self, client: GrpcClient, group: str, topic: str, receipt: PopReceipt) -> None:
-        """A client that is here got a message without an invisible time of its own."""
+    def add(
+        self,
+        client: GrpcClient,
+        group: str,
+        topic: str,
+        receipt: PopReceipt,
+        ends_at: int | None = None,
+    ) -> None:
+        """A client that is here got a message without an invisible time of its own. ``ends_at``:
+        when that time ends, by the steady clock; None: it has just begun."""
+        if ends_at is None:
+            ends_at = self._broker.steady_ms() + receipt.invisible_time
+        last_end = ends_at - receipt.invisible_time + RENEWED_MS_MAX
         place = _place(group, topic, receipt)
         self._drop(place)
-        self._all[place] = _Renewed(client, receipt.pop_time, receipt)
+        self._all[place] = _Renewed(client, receipt.pop_time, receipt, ends_at, last_end)
         self._of_client.setdefault(client, set()).add(place)
-        self._plan(place, receipt)
+        self._plan(place, ends_at)
 
     def add_lent(self, lease: Lease) -> None:
         """Messages come back that the kernel gave out for a client that named no time."""
@@ -106,7 +122,7 @@ class Renewals:
         given = Given(*key, lease.offsets[0], 0, lease.pop_time, lease.invisible_ms)
         for offset in lease.open_offsets():
             receipt = _receipt(given, offset, self._broker.config.broker_name)
-            self.add(client, key.group, key.topic, receipt)
+            self.add(client, key.group, key.topic, receipt, lease.visible_at)
 
     def newest(self, group: str, topic: str, receipt: PopReceipt) -> PopReceipt | None:
         """The receipt that counts now, of a delivery that is renewed; None: it is not."""
@@ -124,12 +140,13 @@ class Renewals:
         """Renew what is due."""
         slices = TimeSlices()
         # The kernel does not renew: what is due soon comes back.
-        self._queues.take_back_renewed(None, self._broker.steady_ms() + 2 * AHEAD_MS)
-        end = self._broker.now_ms() + AHEAD_MS
+        now = self._broker.steady_ms()
+        self._queues.take_back_renewed(None, now + 2 * AHEAD_MS)
+        end = now + AHEAD_MS
         while self._due and self._due[0][0] <= end:
             due, place = heapq.heappop(self._due)
             renewed = self._all.get(place)
-            if renewed is None or due != _end_of(renewed.receipt):
+            if renewed is None or due != renewed.ends_at:
                 continue
             self._renew(place, renewed)
             await slices.checkpoint()
@@ -169,27 +186,29 @@ class Renewals:
                 self._change(place, renewed.receipt, GIVEN_BACK_MS)
 
     def _renew(self, place: _Place, renewed: _Renewed) -> None:
-        left_ms = renewed.first + RENEWED_MS_MAX - self._broker.now_ms()
-        step_ms = STEPS_MS[min(renewed.times, len(STEPS_MS) - 1)]
+        now = self._broker.steady_ms()
+        left_ms = renewed.last_end - now
+        step_ms = min(STEPS_MS[min(renewed.times, len(STEPS_MS) - 1)], left_ms)
         changed = None
         if left_ms > AHEAD_MS:
-            changed = self._change(place, renewed.receipt, min(step_ms, left_ms))
+            changed = self._change(place, renewed.receipt, step_ms)
         if changed is None:
             self._drop(place)
             return
         self._stats.renewals += 1
         renewed.receipt, renewed.times = changed, renewed.times + 1
-        self._plan(place, changed)
+        renewed.ends_at = now + step_ms
+        self._plan(place, renewed.ends_at)
 
     def _change(self, place: _Place, receipt: PopReceipt, ms: int) -> PopReceipt | None:
         """None: the message is done, or came again."""
         key = QueueKey(place.group, place.kind.topic(place.topic, place.group), place.queue_id)
         return change(self._broker, key, place.offset, receipt, ms)
 
-    def _plan(self, place: _Place, receipt: PopReceipt) -> None:
-        heapq.heappush(self._due, (_end_of(receipt), place))
+    def _plan(self, place: _Place, ends_at: int) -> None:
+        heapq.heappush(self._due, (ends_at, place))
         if len(self._due) > 1_024 + 2 * len(self._all):
-            self._due = [(_end_of(each.receipt), at) for at, each in self._all.items()]
+            self._due = [(each.ends_at, at) for at, each in self._all.items()]
             heapq.heapify(self._due)
 
     def _drop(self, place: _Place) -> None:
@@ -223,7 +242,3 @@ def _receipt(given: Given, offset: int, broker_name: str) -> PopReceipt:
         queue_id=given.queue_id,
         queue_offset=offset,
     )
-
-
-def _end_of(receipt: PopReceipt) -> int:
-    return receipt.pop_time + receipt.invisible_time

@@ -7,6 +7,7 @@ A unary call is run on the spot up to its first wait, as requests of remoting ar
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
@@ -23,6 +24,7 @@ from kerolox.remoting.connection import (
     WRITE_BYTES_MAX,
     acknowledged_bytes,
     go_on,
+    have_reset,
 )
 from kerolox.remoting.grpc.counts import GrpcCounts
 from kerolox.remoting.grpc.steps import StepQueue
@@ -297,7 +299,10 @@ class GrpcConnection(ServerConnection):
         """Called by the loop: the socket is closed; nobody wants any answer."""
         super().connection_lost(exc)
         resets = [each.stream_id for each in self._events if isinstance(each, WasReset)]
-        self._unread([*resets, *self.http2.unread(self._arrived_bytes())])
+        unread = self.http2.unread(self._arrived_bytes())
+        if unread:
+            self._drop_unsent()
+        self._unread([*resets, *unread])
         self._events.clear()
         self._unserved.clear()
         self._has_frames = False
@@ -443,6 +448,14 @@ class GrpcConnection(ServerConnection):
             return taken
         # TLS writes some more.
         return max(taken - max(getattr(self._transport, "written_bytes", taken) - arrived, 0), 0)
+
+    def _drop_unsent(self) -> None:
+        """Have the system send no more of what the peer lacks: the messages come again, and it
+        would try for minutes."""
+        sock = self._transport.get_extra_info("socket")
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                have_reset(sock)
 
     def _unread(self, streams: list[int]) -> None:
         """The client gave these calls up, or is gone, and has not read their answers whole."""

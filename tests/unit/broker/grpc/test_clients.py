@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.unit.broker.grpc.test_receives import GROUP, acked, answer_of, one, r
 
 from kerolox.broker.broker import Broker
 from kerolox.broker.grpc import renewals
+from kerolox.clock import now_ms
 from kerolox.protocol.grpc import messages as pb
 from kerolox.protocol.pop import PopReceipt
 
@@ -194,15 +196,19 @@ async def test_a_producer_of_the_topic_is_asked_how_a_transaction_ends(
     assert (await one(client, "X")).body == b"half"
 
 
+@pytest.mark.parametrize("step_ms", [0, -3_600_000, 4 * 3_600_000])
 async def test_a_message_without_a_time_is_renewed_and_its_first_receipt_counts(
-    client: GrpcPeer, grpc_broker: Broker, monkeypatch: pytest.MonkeyPatch
+    client: GrpcPeer, grpc_broker: Broker, monkeypatch: pytest.MonkeyPatch, step_ms: int
 ) -> None:
+    """Also where the broker's wall clock is set meanwhile."""
     await client.settled(**subscribing())
     await sent(client, message())
     found = await one(client, invisible_seconds=None, auto_renew=True)
     table = grpc_broker._ports.grpc._service.renewals
     monkeypatch.setattr(renewals, "AHEAD_MS", 61_000)
     monkeypatch.setattr(renewals, "STEPS_MS", (180_000,))
+    parts = replace(grpc_broker.parts, now_ms=lambda: now_ms() + step_ms)
+    monkeypatch.setattr(table, "_broker", parts)
     await table.run()
     [entry] = table._all.values()
     assert entry.times == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from tests.unit.broker.grpc.test_receives import GROUP, acked, answer_of, is_out
 from kerolox.broker.broker import Broker
 from kerolox.broker.grpc import renewals
 from kerolox.protocol.bodies import TopicConfig
+from kerolox.remoting.connection import CAN_RESET
 from kerolox.remoting.grpc import connection, steps
 from kerolox.remoting.http2.frames import DEFAULT_WINDOW, WINDOW_MAX, ErrorCode, reset
 
@@ -163,6 +165,32 @@ async def test_a_connection_ends_whose_answer_waits(
         await until(lambda: is_out(broker), what="the message is out")
         assert not stream.is_over
         other.close()
+    await come_again(broker, client)
+
+
+@pytest.mark.skipif(not CAN_RESET, reason="this system does not say what has arrived")
+async def test_what_is_given_back_arrives_no_more(broker: Broker, client: GrpcPeer) -> None:
+    """Not even at a client that reads again after the broker has closed the connection."""
+    await filled(client, 8_000)
+    loop = asyncio.get_running_loop()
+    with socket.socket() as sock:
+        # So the answer stays in the buffers of the broker's system.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        sock.connect(("127.0.0.1", broker.config.grpc_server_port))
+        transport, other = await loop.create_connection(GrpcPeer, sock=sock)
+        stream = receive(other, **RENEWED)
+        transport.pause_reading()
+        await until(lambda: is_out(broker), what="the messages are out")
+        connections = broker._ports.grpc.server.connections
+        [server] = (each for each in connections if each.peer == sock.getsockname())
+        await until(lambda: server.http2.taken_bytes > COUNT * 8_000, what="they are sent")
+        assert not server._transport.get_write_buffer_size()
+        server.abort()
+        await until(lambda: unread(broker) == COUNT, what="messages are given back")
+        other.flush = lambda: None  # A word of the client would end it as well.
+        transport.resume_reading()
+        await other.gone
+        assert len([each for each in await stream.messages() if each.message.body]) < COUNT
     await come_again(broker, client)
 
 
