@@ -39,6 +39,8 @@ KEPT_MS = 24 * 3_600_000
 
 _SEPARATOR = "@"
 _BITS = (1 << 64) - 1
+_SINCE_EVER_MS = 0
+"""In the file: when a message is visible again that the last pop left out."""
 
 
 class OrderInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,8 +93,7 @@ class _Block:
     done: int = 0
     """Bit i: message i is done."""
     later: frozenset[int] = frozenset()
-    """Done, but behind an open message that the pop left out, as it got fewer than the one before.
-    The file lacks them: to RocketMQ the offset behind its last message is the next."""
+    """Done, but behind an open message that the pop left out, as it got fewer than the last one."""
     times: dict[int, int] = field(default_factory=dict)
     changed: dict[int, tuple[int, int]] = field(default_factory=dict)
     """By offset: when it is visible again, by the wall clock and by the steady one."""
@@ -164,12 +165,12 @@ class OrderTable:
 
     def capacity(self, key: QueueKey) -> int:
         """How many messages a pop may get: those that are not done, and more as long as the block
-        has bits for all."""
+        has bits for all, and for one that the pop leaves out."""
         block = self._blocks.get(key)
         if block is None:
             return POP_MESSAGES_MAX if len(self._blocks) < self._blocks_max else 0
         done = block.done.bit_count() + len(block.later)
-        return min(POP_MESSAGES_MAX, BLOCK_MESSAGES_MAX - done)
+        return min(POP_MESSAGES_MAX, max(BLOCK_MESSAGES_MAX - 1 - done, 1))
 
     def done_offsets(self, key: QueueKey, start: int) -> frozenset[int]:
         """The messages from an offset on that are done: a pop that reads them passes over them."""
@@ -331,19 +332,7 @@ class OrderTable:
             if is_left_out is not None and is_left_out(key):
                 continue
             queues = table.setdefault(f"{key.topic}{_SEPARATOR}{key.group}", {})
-            first, *others = block.offsets
-            done = block.done if block.done < 1 << 63 else block.done - _BITS - 1
-            queues[key.queue_id] = OrderInfo(
-                attempt_id=block.attempt_id,
-                done=done,
-                invisible_time=block.invisible_ms,
-                last_consumed=block.touched_ms,
-                offsets=[first, *(each - first for each in others)],
-                times_consumed=dict(sorted(block.times.items())) or None,
-                visible_at={each: wall for each, (wall, _) in sorted(block.changed.items())}
-                or None,
-                pop_time=block.pop_time,
-            )
+            queues[key.queue_id] = _info_of(block)
         return {"table": table}
 
     def load(self, file: OrderFile, now: Instant) -> int:
@@ -364,6 +353,33 @@ class OrderTable:
         return left_out
 
 
+def _info_of(block: _Block) -> OrderInfo:
+    """A block, as the file has it.
+
+    Before what is ``later`` stands the first message that the pop left out, visible since ever. So
+    RocketMQ does not pass over it: to it the offset behind a block's last message is the next.
+    """
+    done, visible_at = block.done, {each: wall for each, (wall, _) in block.changed.items()}
+    first, *others = block.offsets
+    if block.later:
+        left_out = block.offsets[-1] + 1
+        visible_at[left_out] = _SINCE_EVER_MS
+        place = len(block.offsets) + 1
+        behind = sorted(block.later)[: BLOCK_MESSAGES_MAX - place]
+        done |= ((1 << len(behind)) - 1) << place
+        others += [left_out, *behind]
+    return OrderInfo(
+        attempt_id=block.attempt_id,
+        done=done if done < 1 << 63 else done - _BITS - 1,
+        invisible_time=block.invisible_ms,
+        last_consumed=block.touched_ms,
+        offsets=[first, *(each - first for each in others)],
+        times_consumed=dict(sorted(block.times.items())) or None,
+        visible_at=dict(sorted(visible_at.items())) or None,
+        pop_time=block.pop_time,
+    )
+
+
 def _block_of(info: OrderInfo, now: Instant) -> _Block | None:
     """A block of the file; None: it is empty or damaged."""
     if not info.offsets or info.offsets[0] < 0:
@@ -372,13 +388,19 @@ def _block_of(info: OrderInfo, now: Instant) -> _Block | None:
     offsets = (first, *(first + each for each in others))
     if list(offsets) != sorted(set(offsets)) or offsets[-1] >= 1 << 63:
         return None
+    done = info.done & ((1 << len(offsets)) - 1)
+    visible_at = info.visible_at or {}
+    ends = (i for i, x in enumerate(offsets) if i and visible_at.get(x) == _SINCE_EVER_MS)
+    end = next(ends, len(offsets))
+    later = frozenset(x for i, x in enumerate(offsets) if i > end and done >> i & 1)
+    offsets, done = offsets[:end], done & ((1 << end) - 1)
     invisible = min(max(info.invisible_time or 0, 0), INVISIBLE_MS_MAX)
     left = min(max(info.pop_time + invisible - now.wall_ms, 0), invisible)
     # A clock that was set back since must not prolong a time.
     since = max(now.wall_ms, info.last_consumed)
     changed = {
         offset: (wall, now.steady_ms + min(max(wall - since, 0), INVISIBLE_MS_MAX))
-        for offset, wall in (info.visible_at or {}).items()
+        for offset, wall in visible_at.items()
         if offset in offsets
     }
     times = info.times_consumed or {}
@@ -388,7 +410,8 @@ def _block_of(info: OrderInfo, now: Instant) -> _Block | None:
         invisible_ms=invisible,
         visible_at=now.steady_ms + left,
         offsets=offsets,
-        done=info.done & ((1 << len(offsets)) - 1),
+        done=done,
+        later=later,
         times={each: n for each, n in times.items() if each in offsets and n > 0},
         changed=changed,
         touched_ms=info.last_consumed,

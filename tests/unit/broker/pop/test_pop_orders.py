@@ -147,6 +147,24 @@ def test_what_is_done_up_to_the_next_open_message_is_in_the_file(
     assert other.ack(KEY, 5, again.pop_time) == (AckOutcome.DONE, done + 1)
 
 
+def test_what_is_done_behind_a_message_that_the_pop_left_out_is_in_the_file() -> None:
+    table, other = OrderTable(), OrderTable()
+    found = pop(table, [5, 6, 7, 8])
+    table.ack(KEY, 7, found.pop_time)
+    again = pop(table, [5], later(INVISIBLE))
+    text = fastjson.dumps_pretty(table.snapshot())
+    file = decode_body(text, OrderFile)
+    info = file.table["T@g"][0]
+    # RocketMQ delivers 6 next, once 5 is done or visible again.
+    assert (info.offsets, info.done, info.visible_at) == ([5, 1, 2], 0b100, {6: 0})
+    assert other.load(file, later(INVISIBLE)) == 0
+    assert fastjson.dumps_pretty(other.snapshot()) == text
+    assert other.ack(KEY, 6, again.pop_time) == (AckOutcome.ILLEGAL, None)
+    assert other.ack(KEY, 5, again.pop_time) == (AckOutcome.DONE, 6)
+    assert other.done_offsets(KEY, 6) == {7}
+    assert not other.is_blocked(KEY, None, later(INVISIBLE))
+
+
 def test_a_receipt_of_the_delivery_before_is_stale() -> None:
     table = OrderTable()
     old = pop(table, [5])
@@ -184,7 +202,10 @@ def test_a_block_never_has_more_messages_than_the_file_has_bits() -> None:
         assert 1 <= capacity <= BLOCK_MESSAGES_MAX - len(done)
         fresh = [0, *(each for each in range(1, 999) if each not in done)][:capacity]
         found = pop(table, fresh, later(round_number * INVISIBLE))
-    assert fastjson.dumps_pretty(table.snapshot())
+    pop(table, [0], later(6 * INVISIBLE))
+    other = OrderTable()
+    assert other.load(decode_body(fastjson.dumps_pretty(table.snapshot()), OrderFile), NOW) == 0
+    assert other.done_offsets(KEY, 0) == table.done_offsets(KEY, 0)
 
 
 def test_a_block_that_nobody_touches_is_forgotten_after_a_day() -> None:
