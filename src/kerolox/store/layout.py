@@ -19,6 +19,10 @@ from kerolox.protocol.records import BLANK_MAGIC, RecordView, is_body_right
 
 EPOCH_FILE = "epochFileCheckpoint"
 """In the store's folder: which master wrote which part of the log (``storePathEpochFile``)."""
+IDENTITY_FILE = "brokerIdentity"
+"""In the store's folder: the id that a controller gave the broker (``storePathBrokerIdentity``)."""
+LEFT_FILE = "leftControllers"
+"""In the store's folder: the broker ran without a controller since it got that id."""
 
 BLANK = struct.Struct(">II")
 BLANK_BYTES = 8

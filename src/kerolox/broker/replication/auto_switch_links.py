@@ -140,6 +140,13 @@ class SyncMasterLink(MasterLink):
         """Those here are the master's, as far as this log goes."""
         self._head: FrameHead | None = None
         self._on_confirmed = on_confirmed
+        self._end_of_master = -1
+        """When it shook hands."""
+
+    @property
+    def has_all(self) -> bool:
+        """All is here that the master had when it shook hands."""
+        return self.is_equal and 0 <= self._end_of_master <= self._end
 
     def start(self) -> bytes:
         """What the slave says first."""
@@ -183,7 +190,7 @@ class SyncMasterLink(MasterLink):
                 f"it says that its epoch is {handshake.epochs.last_epoch}, and the controller that "
                 f"there is a master of epoch {self._epoch}: it is not that one, or not yet"
             )
-        self._of_master = handshake.epochs
+        self._of_master, self._end_of_master = handshake.epochs, handshake.end
         self._check_epochs(handshake)
         self._note = Note(begin=0, end=handshake.end, file_size=self._file_size)
         answer = self._first_report(now_ms)

@@ -134,6 +134,8 @@ class AutoSwitchService:
         self.epoch = 0
         self._confirmed = -1
         """Of a slave, as its master said."""
+        self._link: SyncMasterLink | None = None
+        """Of a slave, to the master of this epoch."""
 
     # -- what it is -----------------------------------------------------------------------------
     @property
@@ -161,7 +163,7 @@ class AutoSwitchService:
 
     def follow(self, epoch: int) -> None:
         """Be a slave of the master of an epoch from now on."""
-        self.epoch = epoch
+        self.epoch, self._link = epoch, None
         self._confirmed = self.confirmed
         self.waits.replicated.sync_set = None
         self.waits.measure()
@@ -204,6 +206,11 @@ class AutoSwitchService:
         sync_set.confirm(self._store.max_physical_offset)
         return sync_set.confirmed
 
+    @property
+    def has_all(self) -> bool:
+        """A slave has all that its master had when it was reached."""
+        return self._link is not None and self._link.has_all
+
     def connected(self, link: SyncSlaveLink) -> None:
         """A slave said which broker it is."""
         if self.sync_set is not None:
@@ -227,7 +234,7 @@ class AutoSwitchService:
         """The master was reached."""
         config = self._config
         handshake = SlaveHandshake(self.broker_id, config.sync_from_last_file, config.async_learner)
-        return SyncMasterLink(
+        self._link = SyncMasterLink(
             log,
             config.mapped_file_size_commit_log,
             replication_settings(config),
@@ -238,6 +245,7 @@ class AutoSwitchService:
             epoch=self.epoch,
             on_confirmed=self._note_confirmed,
         )
+        return self._link
 
     def _note_confirmed(self, offset: int) -> None:
         self._confirmed = max(self._confirmed, offset)

@@ -42,6 +42,7 @@ from kerolox.broker.services.writer import WriteGate
 from kerolox.errors import KeroloxError
 from kerolox.protocol.codes import MASTER_ID
 from kerolox.protocol.extensions.roles import SLAVE, SYNC_MASTER
+from kerolox.store.layout import IDENTITY_FILE
 from kerolox.store.log.epochs import EpochTable
 from kerolox.tasks import end_tasks
 
@@ -54,8 +55,6 @@ LEASE_OVER = "no controller has named it lately (controllerHeartBeatTimeoutMills
 HANDED_OVER = "another broker is becoming the master"
 STOPS = "this broker stops"
 """Why a broker takes no messages."""
-IDENTITY_FILE = "brokerIdentity"
-"""In the store's folder (``storePathBrokerIdentity``)."""
 
 _log = logging.getLogger(__name__)
 
@@ -91,6 +90,7 @@ class ControlledRole:
                 timeout_ms=config.controller_heart_beat_timeout_mills,
                 priority=config.broker_election_priority,
                 was_slave=roles.was_slave,
+                has_left=self._file.has_left,
             ),
             self._file.load(),
         )
@@ -158,6 +158,8 @@ class ControlledRole:
             service.table.last_epoch, store.max_physical_offset, max(service.confirmed, 0)
         )
         follower = self._peers.replication.follower
+        if manager.has_left and not manager.is_master and service.has_all:
+            self._come_back()
         asks = manager.due(
             self._base.identity.address,
             log,
@@ -277,6 +279,7 @@ class ControlledRole:
         record = RoleRecord(epoch=step.epoch, broker_role=SYNC_MASTER, broker_id=MASTER_ID)
         self._peers.registration.is_isolated = False
         await self._roles.lead(record, begin)
+        self._come_back()
 
     async def _follow(self, step: Follow) -> None:
         if step.epoch < self._manager.epoch or self._manager.is_master:
@@ -300,6 +303,17 @@ class ControlledRole:
                 f"the controller says epoch {epoch}, and the log here has records of epoch {last}: "
                 "was it restored from an old copy? This broker stays as it is"
             )
+
+    def _come_back(self) -> None:
+        """It leads, or has all that the master had without a controller."""
+        if not self._manager.has_left:
+            return
+        self._manager.has_left = False
+        try:
+            self._file.come_back()
+        except OSError as error:
+            path, reason = self._file.left_path, error.strerror or error
+            _log.warning("%s can't be removed, and counts at the next start: %s", path, reason)
 
     def _search_master(self) -> None:
         """Have the master asked where it sends its log."""

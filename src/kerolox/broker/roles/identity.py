@@ -6,6 +6,9 @@ get the same one: with the check code it asks again for what it may have got.
 
 The files are those of RocketMQ 5.3.3: ``cluster#name#id``, and beside it ``-temp`` with the check
 code behind that.
+
+A third file, ``leftControllers``, is Kerolox's own. It is there when the broker has run without a
+controller since it got its id. What controllers know of its log is from before that.
 """
 
 from __future__ import annotations
@@ -18,10 +21,12 @@ from kerolox.config import replace_file, sync_folder
 from kerolox.errors import StoreError
 from kerolox.protocol.controller import FIRST_BROKER_ID
 from kerolox.protocol.java_numbers import java_long
+from kerolox.store.layout import LEFT_FILE
 from kerolox.text import printable
 
 _BYTES_MAX = 4_096
 _SEPARATOR = "#"
+_LEFT = b"This broker has run without a controller since a controller gave it its id.\n"
 
 
 class BrokerIdentity(NamedTuple):
@@ -43,6 +48,7 @@ class IdentityFile:
         """
         self.path = path
         self.asked_path = path.with_name(path.name + "-temp")
+        self.left_path = path.with_name(LEFT_FILE)
         self._names = cluster_name, broker_name
 
     def load(self) -> BrokerIdentity | None:
@@ -67,6 +73,22 @@ class IdentityFile:
         """Another broker has that id."""
         with contextlib.suppress(FileNotFoundError):
             self.asked_path.unlink()
+            sync_folder(self.path.parent)
+
+    @property
+    def has_left(self) -> bool:
+        """The broker ran without a controller since it got its id."""
+        return self.left_path.exists()
+
+    def leave(self) -> None:
+        """Write down that it runs without a controller; OSError: it can't be written."""
+        if self.path.exists() and not self.has_left:
+            replace_file(self.left_path, lambda file: file.write(_LEFT), keeps_backup=False)
+
+    def come_back(self) -> None:
+        """What controllers know of its log is true again; OSError: the file is there still."""
+        with contextlib.suppress(FileNotFoundError):
+            self.left_path.unlink()
             sync_folder(self.path.parent)
 
     def _write(self, path: Path, identity: BrokerIdentity, *more: str) -> None:

@@ -37,6 +37,7 @@ from kerolox.protocol.controller import (
     SyncStateSet,
 )
 from kerolox.protocol.headers import Header, HeaderFieldError
+from kerolox.store.layout import LEFT_FILE
 from kerolox.text import printable
 
 RETRY_MS = 200
@@ -141,7 +142,9 @@ class ManagerSettings:
     timeout_ms: int
     priority: int
     was_slave: bool = False
-    """Before it had a controller."""
+    """When it had no controller."""
+    has_left: bool = False
+    """It had none for a time since a controller gave it its id."""
 
 
 class LogState(NamedTuple):
@@ -161,6 +164,7 @@ class ReplicasManager:
         leader: the address of the controller that leads; empty: not known.
         epoch: of the master that is known; 0: none is.
         is_master: that master is this broker.
+        has_left: it had no controller for a time, and they do not know yet what it stored then.
     """
 
     def __init__(self, settings: ManagerSettings, identity: BrokerIdentity | None) -> None:
@@ -171,12 +175,15 @@ class ReplicasManager:
         self.leader = ""
         self.epoch = 0
         self.is_master = False
+        self.has_left = settings.has_left
         self._master = (0, 0, "")
         """Epoch, id and address."""
         self._address = ""
         """Of this broker."""
         self._next_controller = 0
         self._is_registered = self._wants_election = self._asks_again = False
+        self._is_forgotten = False
+        """By controllers that gave this broker its id."""
         self._refused_ms = -1
         """When a set was refused last; -1: what that means is known."""
         self._under_way: set[tuple[Kind, str]] = set()
@@ -195,6 +202,17 @@ class ReplicasManager:
         """Whether it is the master, and nobody else can be."""
         return self.is_master and self.lease.holds(now_ms)
 
+    @property
+    def _is_behind(self) -> bool:
+        """It was a slave when it had left the controllers: its master may have more."""
+        return self.has_left and self._settings.was_slave
+
+    @property
+    def _is_hidden(self) -> bool:
+        """The controllers may elect it by what they knew before, so it does not show that it is
+        alive. Once they have forgotten it, they have to hear which epoch it knows."""
+        return self._is_behind and not self._is_forgotten
+
     # -- what to ask ----------------------------------------------------------------------------
     def due(
         self, address: str, log: LogState, now_ms: int, *, is_cut_off: bool = False
@@ -206,7 +224,8 @@ class ReplicasManager:
         if is_cut_off and not self.is_master:
             retried = min(self._due.get(Kind.REPLICA_INFO, 0), now_ms + RETRY_MS)
             self._due[Kind.REPLICA_INFO] = retried
-        asks = self._heartbeats(log, now_ms) if self.broker_id else []
+        is_shown = self.broker_id and not self._is_hidden
+        asks = self._heartbeats(log, now_ms) if is_shown else []
         if not self.leader or self._is_due(Kind.METADATA, now_ms):
             asks += self._ask(Kind.METADATA, None, now_ms, self._settings.metadata_ms)
         if self.leader:
@@ -250,6 +269,14 @@ class ReplicasManager:
     def _waits_for_its_master(self, log: LogState) -> bool:
         """Whether another broker has to come under the controllers before this one: it was the
         slave of a pair, and its master may have more messages."""
+        if self._is_behind:
+            self._log_once(
+                "this broker was a slave without a controller after it had one, so it waits until "
+                "its master is under the controllers, too, and follows that; if that is lost for "
+                f"ever, remove the file {LEFT_FILE} of this broker's store, start this broker again"
+                f", and kerolox controller elect {self._settings.broker_name} {self.broker_id}"
+            )
+            return True
         if log.last_epoch > 0 or not self._settings.was_slave:
             return False
         self._log_once(
@@ -404,7 +431,7 @@ class ReplicasManager:
                 # Controllers that lost all, or were told to forget this broker. It asks for its own
                 # id alone: another one may be that of a broker which does not know of it yet.
                 self._refused(ask, answer)
-                self._asks_again = True
+                self._asks_again = self._is_forgotten = True
                 return [KeepAsked(self.broker_id, f"{self._address};{now_ms}")]
             case _:
                 self._refused(ask, answer)
@@ -421,6 +448,8 @@ class ReplicasManager:
     def _named(self, ask: Ask, header: MasterHeader, in_sync: SyncStateSet) -> list[Step]:
         """What the controller says of the master of this name."""
         epoch, master_id = header.master_epoch or 0, header.master_broker_id
+        if self._is_hidden and master_id == self.broker_id:
+            master_id = None  # So it was before; nobody elects it now.
         address = header.master_address or ""
         if master_id is None or not address:
             # RocketMQ's broker asks for an election as well.
@@ -464,12 +493,22 @@ class ReplicasManager:
         return []
 
     def _refused(self, ask: Ask, answer: RemotingCommand) -> None:
-        if ask.kind is Kind.REPLICA_INFO:
-            # A controller that lost what it knew.
+        is_unknown = answer.code == ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+        if ask.kind is Kind.REPLICA_INFO or is_unknown:
+            # Controllers that lost what they knew, or were told to forget this broker.
             self._is_registered = False
+        advice = ""
+        if ask.kind is Kind.ELECT and self.has_left:
+            name, broker_id = self._settings.broker_name, self.broker_id
+            advice = (
+                ". This broker had no controller for a time, and their sync state set is from "
+                f"before: kerolox controller clean {name}; when kerolox controller describe {name} "
+                f"shows all brokers alive, kerolox controller elect {name} {broker_id}, or who has "
+                "more"
+            )
         self._log_once(
             f"controller {ask.address} refuses {ask.kind.name}: code {answer.code}, "
-            f"{printable(answer.remark or '')}; it is tried again"
+            f"{printable(answer.remark or '')}{advice}; it is tried again"
         )
 
     def _log_once(self, text: str) -> None:

@@ -11,7 +11,9 @@ from kerolox.broker.outbound import outbound_client
 from kerolox.broker.role import BrokerRole
 from kerolox.broker.roles.fencing import OtherMaster, newer_master
 from kerolox.broker.roles.record import RoleFile, RoleRecord, forget_role, role_of, was_slave
+from kerolox.errors import StoreError
 from kerolox.protocol.extensions.roles import SLAVE
+from kerolox.store.layout import IDENTITY_FILE, LEFT_FILE
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +39,7 @@ class StartingRole:
         self.file = RoleFile(config.config_folder)
         self.record = self.file.load()
         self.was_slave = was_slave(self.record, config)
+        self._epoch = self.record.epoch
         if self.is_controlled:
             # Until the controller has said what it is.
             from kerolox.protocol.controller import FIRST_BROKER_ID
@@ -66,20 +69,18 @@ class StartingRole:
         if self.is_controlled:
             # Without a controller again, the settings say what it is, not what it was once.
             await asyncio.to_thread(forget_role, config)
+            if not self.was_slave and self._has_left_controllers:
+                # One that was promoted meanwhile may not be under the controllers yet.
+                self.was_slave = await self._newer_master() is not None
             return
+        await asyncio.to_thread(self._leave_controllers)
         if self.role.current.is_slave:
             return
         if self.record.master_role and not self.record.broker_role:
             # Its settings made a master of a slave.
             self.record = RoleRecord(epoch=self.record.epoch)
             await asyncio.to_thread(self.file.save, self.record)
-        if not config.name_servers:
-            return
-        own_address = join_address(*config.advertised(config.listen_port))
-        async with outbound_client(self._settings) as client:
-            other = await newer_master(
-                client, config.name_servers, config.broker_name, self.record.epoch, own_address
-            )
+        other = await self._newer_master()
         if other is None:
             return
         record = slave_of(other)
@@ -89,12 +90,45 @@ class StartingRole:
             other.status.address,
             config.broker_name,
             record.epoch,
-            self.record.epoch,
+            self._epoch,
         )
         role = role_of(record, config)
         await asyncio.to_thread(self.file.save, record)
         self.record = record
         self.role.replace(role)
+
+    async def _newer_master(self) -> OtherMaster | None:
+        config = self._settings.current
+        if not config.name_servers:
+            return None
+        own_address = join_address(*config.advertised(config.listen_port))
+        async with outbound_client(self._settings) as client:
+            return await newer_master(
+                client, config.name_servers, config.broker_name, self._epoch, own_address
+            )
+
+    @property
+    def _has_left_controllers(self) -> bool:
+        return (self._settings.current.store_path_root_dir / LEFT_FILE).exists()
+
+    def _leave_controllers(self) -> None:
+        """Remember that controllers know nothing of what is stored from now on. StoreError: that
+        can't be written.
+        """
+        config = self._settings.current
+        path = config.store_path_root_dir / IDENTITY_FILE
+        if not path.exists():
+            return
+        from kerolox.broker.roles.identity import IdentityFile
+
+        file = IdentityFile(path, config.broker_cluster_name, config.broker_name)
+        try:
+            file.leave()
+        except OSError as error:
+            raise StoreError(
+                f"{file.left_path} can't be written: {error.strerror or error}; it keeps this "
+                "broker from being elected by what controllers knew of it before"
+            ) from error
 
 
 def slave_of(other: OtherMaster) -> RoleRecord:

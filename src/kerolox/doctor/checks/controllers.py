@@ -101,8 +101,8 @@ def check_sync_state_sets(snapshot: ClusterSnapshot) -> Iterator[Finding]:
                 "set-without-master",
                 name,
                 "the controllers have no master of it",
-                "start a broker that is in sync; or, if those are lost, set"
-                " enableElectUncleanMaster for one election",
+                "start a broker that is in sync; of a pair that had no controller for a time, its"
+                " master; or, if those are lost, set enableElectUncleanMaster for one election",
             )
         elif len(info.in_sync) == 1:
             others = _others(info)

@@ -115,6 +115,20 @@ def test_a_slave_goes_on_where_both_logs_are_equal(tmp_path: Path) -> None:
     assert slave.kept == master.table.starts
 
 
+def test_a_slave_has_all_when_it_has_what_its_master_had_at_the_handshake(tmp_path: Path) -> None:
+    master = Master(MemoryLog(data=OLD + NEW), (1, 0))
+    above, below = linked(master, Slave(tmp_path, MemoryLog(data=OLD), (1, 0)))
+    up = below.received(above.received(below.start(), master.range(), 0), 0)
+    above.received(up, master.range(), 0)
+    seen = []
+    while (part := above.transfer(master.log.max_physical_offset)) is not None:
+        below.received(above.sent(part[1], 0) + master.log.read_log(*part), 0)
+        seen.append((below.is_equal, below.has_all))
+    assert (True, False) in seen
+    assert seen[-1] == (True, True)
+    assert (True, True) not in seen[:-1]
+
+
 def test_an_epoch_without_a_record_is_given_up(tmp_path: Path) -> None:
     master = Master(MemoryLog(data=OLD + NEW), (1, 0), (4, len(OLD)))
     slave = Slave(tmp_path, MemoryLog(data=OLD), (1, 0), (3, len(OLD)))

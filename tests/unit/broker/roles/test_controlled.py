@@ -15,6 +15,7 @@ import pytest
 from kerolox.admin import Admin
 from kerolox.broker import broker as broker_module
 from kerolox.broker.broker import Broker
+from kerolox.controller import server as server_module
 from kerolox.controller.config import ControllerConfig
 from kerolox.controller.server import Controller
 from kerolox.errors import ConfigError, StoreError
@@ -26,7 +27,7 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.controller import ElectMasterHeader, EpochEntryCache, MasterHeader
 from kerolox.protocol.extensions.roles import SYNC_MASTER, RoleAction, RoleChange
 from kerolox.remoting.client import RemotingClient
-from kerolox.store.layout import EPOCH_FILE
+from kerolox.store.layout import EPOCH_FILE, LEFT_FILE
 from tests.support.clients.peer import peer_of, small_config
 from tests.support.eventually import until
 from tests.support.servers.up import free_port
@@ -399,3 +400,126 @@ async def test_settings_that_a_controlled_broker_can_not_have(
 ) -> None:
     with pytest.raises(ConfigError, match=fault):
         small_config(tmp_path, **{**QUICK, "controller_addr": "h:1", **settings})
+
+
+PAIR = {"broker_role": "ASYNC_MASTER"}, {"broker_role": "SLAVE", "broker_id": 1}
+"""Settings of a master and a slave without a controller."""
+
+
+async def leave_controllers(it: Site) -> None:
+    """Both brokers run without a controller for a time, and stop. The master has more then, and the
+    controller knows what it knew before."""
+    await it.controller.stop()
+    for broker in it.brokers:
+        await broker.stop()
+    configs = [dataclasses.replace(each.config, **PAIR[n]) for n, each in enumerate(it.brokers)]
+    it.brokers = [
+        Broker(dataclasses.replace(each, enable_controller_mode=False)) for each in configs
+    ]
+    one, other = it.brokers
+    await one.start()
+    await other.start()
+    await until(lambda: other.parts.roles.status().is_following)
+    await other.stop()
+    await send(one, 1, b"alone ")
+    await one.stop()
+    await it.run_controller(it.controller.config)
+    it.brokers = [Broker(each) for each in configs]
+
+
+async def test_a_slave_of_a_time_without_controllers_is_not_elected_before_its_master(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with site(tmp_path) as it:
+        one, other = await it.pair()
+        await send(one, 1, b"before ")
+        assert (it.in_sync(), it.controller.replicas.broker_sets[NAME].master_broker_id) == (
+            {1, 2},
+            1,
+        )
+        await leave_controllers(it)
+        # A controller that has waited for the master of before has another one elected.
+        monkeypatch.setattr(server_module, "HEARTBEAT_TIMEOUT_MS", 0)
+        one, other = it.brokers
+        await other.start()
+        await until(lambda: "remove the file leftControllers" in caplog.text)
+        await until(lambda: it.controller.replicas.broker_sets[NAME].master_broker_id is None)
+        assert await it.elect(2) == ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
+        async with peer_of(other) as peer:
+            assert (await peer.send("TBW102", b"too soon")).code != 0
+        await one.start()
+        await until(lambda: takes_messages(one))
+        await until(lambda: it.in_sync() == {1, 2})
+        assert await bodies(one) == [b"before 0", b"alone 0"]
+        # It is one as others are from now on.
+        await one.stop()
+        await until(lambda: takes_messages(other))
+        assert await bodies(other) == [b"before 0", b"alone 0"]
+
+
+async def test_after_a_time_without_controllers_an_operator_makes_the_old_slave_the_master(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with site(tmp_path) as it:
+        await it.pair()
+        await leave_controllers(it)
+        _, other = it.brokers
+        await other.start()
+        await until(lambda: "remove the file leftControllers" in caplog.text)
+        await other.stop()
+        (other.config.store_path_root_dir / LEFT_FILE).unlink()
+        await other.start()
+        await until(lambda: takes_messages(other))
+
+
+async def test_a_master_of_a_time_without_controllers_waits_where_they_knew_another_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with site(tmp_path) as it:
+        one, other = await it.pair()
+        await one.stop()
+        await until(lambda: takes_messages(other))
+        assert it.in_sync() == {2}
+        await leave_controllers(it)
+        one, other = it.brokers
+        await other.start()
+        await one.start()
+        await until(lambda: "their sync state set is from before: kerolox contr" in caplog.text)
+        async with Admin(it.controller.config.own_address) as admin:
+            address = it.controller.config.own_address
+            await admin.clean_broker_metadata(address, NAME, even_if_alive=True)
+
+            async def are_alive() -> bool:
+                sets = await admin.sync_state_sets(address)
+                brokers = sets[NAME].replicas if NAME in sets else ()
+                return [each.is_alive for each in brokers] == [True, True]
+
+            await until(are_alive)
+        # Nobody is elected without an operator.
+        assert it.controller.replicas.broker_sets[NAME].master_epoch == 0
+        assert await it.elect(1) == 0
+        await until(lambda: it.in_sync() == {1, 2})
+        assert await bodies(one) == [b"alone 0"]
+        assert (await epochs(one))[-1] == 3
+
+
+async def test_a_master_of_a_time_without_controllers_waits_for_one_that_was_promoted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with site(tmp_path) as it:
+        one, _ = await it.pair()
+        await send(one, 1, b"before ")
+        await leave_controllers(it)
+        one, other = it.brokers
+        alone = Broker(dataclasses.replace(other.config, enable_controller_mode=False))
+        await alone.start()
+        async with Admin(f"{HOST}:{it.namesrv.port}") as admin:
+            await admin.promote_broker(alone.parts.identity.address, accept_loss=True)
+        await send(alone, 1, b"promoted ")
+        await one.start()
+        await until(lambda: "remove the file leftControllers" in caplog.text)
+        await alone.stop()
+        await other.start()
+        await until(lambda: takes_messages(other))
+        await until(lambda: it.in_sync() == {1, 2})
+        assert await bodies(other) == [b"before 0", b"promoted 0"]

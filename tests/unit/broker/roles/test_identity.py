@@ -36,6 +36,18 @@ def test_what_was_given_counts_more_than_what_was_asked_for(file: IdentityFile) 
     assert file.load() == BrokerIdentity(*NAMES, 2)
 
 
+def test_only_a_broker_with_an_id_leaves_its_controllers(file: IdentityFile) -> None:
+    file.leave()
+    assert not file.has_left
+    file.got(BrokerIdentity(*NAMES, 2, CODE))
+    file.leave()
+    assert file.has_left
+    file.come_back()
+    file.come_back()
+    assert not file.has_left
+    assert file.load() == BrokerIdentity(*NAMES, 2)
+
+
 def test_an_id_that_another_broker_has_is_forgotten(file: IdentityFile) -> None:
     file.ask(3, CODE)
     file.forget_asked()

@@ -137,6 +137,7 @@ class One:
         identity: BrokerIdentity | None = None,
         *,
         was_slave: bool = False,
+        has_left: bool = False,
     ) -> None:
         settings = ManagerSettings(
             cluster_name="c",
@@ -148,6 +149,7 @@ class One:
             timeout_ms=TIMEOUT_MS,
             priority=1,
             was_slave=was_slave,
+            has_left=has_left,
         )
         self.manager = ReplicasManager(settings, identity)
         self.controllers = controllers
@@ -211,6 +213,47 @@ def test_a_former_slave_waits_for_its_master_unless_its_log_was_under_a_controll
         one.turn(now, LOG._replace(last_epoch=last_epoch))
     assert one.manager.is_master == (last_epoch > 0)
     assert one.manager.broker_id == 1
+
+
+@pytest.mark.parametrize("was_slave", [False, True])
+def test_a_slave_that_left_the_controllers_is_not_the_master_that_they_knew(
+    was_slave: bool,
+) -> None:
+    controllers = Controllers()
+    _, now = master_of(controllers)
+    one = One(controllers, BrokerIdentity("c", "b", 1), was_slave=was_slave, has_left=True)
+    for at in range(now, now + 3_000, 100):
+        one.turn(at, LOG._replace(last_epoch=1))
+    assert one.manager.is_master == (not was_slave)
+    # Without a heartbeat nobody takes it for alive, and elects it.
+    assert (Kind.HEARTBEAT in one.kinds) == (not was_slave)
+    assert Kind.ELECT not in one.kinds
+
+
+def test_a_slave_that_left_the_controllers_follows_another_master() -> None:
+    controllers = Controllers()
+    _, now = master_of(controllers)
+    one = One(controllers, BrokerIdentity("c", "b", 2, "x;1"), was_slave=True, has_left=True)
+    now = one.until(Follow, now)
+    # Its log is the master's by now.
+    one.manager.has_left = False
+    one.turn(now + HEARTBEAT_MS, LOG._replace(last_epoch=1))
+    assert Kind.HEARTBEAT in one.kinds
+
+
+def test_a_broker_that_is_forgotten_while_it_asks_for_an_election_registers_again() -> None:
+    controllers = Controllers()
+    _, now = master_of(controllers)
+    one = One(controllers, BrokerIdentity("c", "b", 2, "x;1"))
+    one.until(KeepGot, now)
+    controllers.alive.clear()
+    controllers.elect()
+    for at in range(now, now + 2_000, 100):
+        one.turn(at)
+    assert Kind.ELECT in one.kinds
+    assert not one.manager.is_master
+    controllers.replicas.broker_sets.clear()
+    one.until(KeepAsked, now + 2_000)
 
 
 def test_another_ones_id_is_forgotten_and_the_next_one_asked_for() -> None:
