@@ -54,7 +54,7 @@ from tests.support.programs import RUN_VARIABLE
 from tests.support.stores.golden import copy_golden
 from tests.support.workers import MULTIPLE, SPARES, used_so_far
 
-WORKERS = (MULTIPLE, str((os.cpu_count() or 2) + 3), SPARES, "4")
+WORKERS = (MULTIPLE, str((os.cpu_count() or 2) + 3), SPARES, "6")
 """Some more than there are processors: tests wait for timers, disks and other processes. With many
 more what all processors do takes each test longer than the time limits of the programs in it, so
 the spare ones run tests only while processors are idle."""

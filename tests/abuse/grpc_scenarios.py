@@ -417,9 +417,9 @@ def settings_again_and_again(up: Up) -> None:
         settings.client_type = pb.PRODUCER if kind == "publishing" else pb.PUSH_CONSUMER
         data = with_prefix(pb.TelemetryCommand(settings=settings).SerializeToString())
         with RawCalls(up.grpc_port) as calls:
-            streams = [calls.open("Telemetry", {"x-mq-client-id": f"c{n}"}) for n in range(10)]
+            streams = [calls.open("Telemetry", {"x-mq-client-id": f"c{n}"}) for n in range(4)]
             for stream_id in streams:
-                calls.data(stream_id, data * 3, end=True)
+                calls.data(stream_id, data * 2, end=True)
             for outcome in calls.all_ended(streams):
                 assert outcome.status is not None
 
