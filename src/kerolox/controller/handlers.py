@@ -320,7 +320,9 @@ class ControllerHandlers:
     @router.on(RequestCode.CONTROLLER_GET_REPLICA_INFO, GetReplicaInfoHeader.decode)
     async def _replica_info(self, header: GetReplicaInfoHeader, request: Request) -> Reply:
         await self.group.confirm_read()
-        return _reply(self.replicas.replica_info(header.broker_name))
+        # As with a registration: a master that was told so before must not go on by this.
+        is_known = not self.newer_epoch(header.broker_name)
+        return _reply(self.replicas.replica_info(header.broker_name, tells_master=is_known))
 
     @router.on(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, EmptyHeader.decode)
     async def _sync_state_data(self, header: EmptyHeader, request: Request) -> Reply:

@@ -200,15 +200,16 @@ class ReplicasInfoManager:
         broker_set = self.broker_sets.get(broker_name)
         return FIRST_BROKER_ID if broker_set is None else broker_set.next_broker_id
 
-    def replica_info(self, broker_name: str) -> Result:
-        """Who is the master of a name."""
+    def replica_info(self, broker_name: str, *, tells_master: bool = True) -> Result:
+        """Who is the master of a name, or that there is none to tell."""
         broker_set = self.broker_sets.get(broker_name)
         if broker_set is None:
             code = ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST
             return Result(code, "Broker metadata is not existed")
+        master_id = broker_set.master_broker_id if tells_master else None
         header = GetReplicaInfoResponseHeader(
-            master_broker_id=broker_set.master_broker_id,
-            master_address=broker_set.address_of(broker_set.master_broker_id),
+            master_broker_id=master_id,
+            master_address=broker_set.address_of(master_id),
             master_epoch=broker_set.master_epoch,
         )
         return Result(header=header, body=broker_set.in_sync)

@@ -25,6 +25,8 @@ from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.controller import (
     ElectMasterHeader,
     GetNextBrokerIdHeader,
+    GetReplicaInfoHeader,
+    GetReplicaInfoResponseHeader,
     MasterHeader,
     RegisterBrokerHeader,
     RegisterBrokerResponseHeader,
@@ -95,6 +97,12 @@ async def test_a_broker_of_an_epoch_from_the_future_stops_elections_until_somebo
         )
         header = RegisterBrokerResponseHeader.decode(told.ext_fields)
         assert header.master_broker_id is None
+        # Nor has the master of before its lease renewed.
+        asked = await scene.ask(
+            RequestCode.CONTROLLER_GET_REPLICA_INFO, GetReplicaInfoHeader(broker_name="b")
+        )
+        info = GetReplicaInfoResponseHeader.decode(asked.ext_fields)
+        assert (info.master_broker_id, info.master_epoch) == (None, 1)
 
         async def is_seen() -> bool:
             state = await scene.ask(RequestCode.CONTROLLER_GET_METADATA_INFO)

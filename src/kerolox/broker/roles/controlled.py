@@ -301,7 +301,9 @@ class ControlledRole:
         if epoch < last:
             raise RoleError(
                 f"the controller says epoch {epoch}, and the log here has records of epoch {last}: "
-                "was it restored from an old copy? This broker stays as it is"
+                "was it restored from an old copy? This broker stays as it is until the broker "
+                "with the newest messages is elected: kerolox controller elect "
+                f"{self._base.config.broker_name} ID"
             )
 
     def _come_back(self) -> None:

@@ -16,7 +16,9 @@ from kerolox.admin import Admin
 from kerolox.broker import broker as broker_module
 from kerolox.broker.broker import Broker
 from kerolox.controller import server as server_module
+from kerolox.controller import storage
 from kerolox.controller.config import ControllerConfig
+from kerolox.controller.handlers import ControllerHandlers
 from kerolox.controller.server import Controller
 from kerolox.errors import ConfigError, StoreError
 from kerolox.namesrv.config import NamesrvConfig
@@ -348,6 +350,43 @@ async def test_a_controller_of_last_weeks_backup_has_nothing_cut_off(tmp_path: P
         await send(other, 1, b"again ")
         assert await bodies(other) == [b"one 0", b"other 0", b"again 0"]
         assert await epochs(other) == [*before, before[-1] + 1]
+
+
+async def test_a_broker_follows_no_master_that_is_older_than_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By its own rule alone: the controller sees no copy, and compares no epochs, as RocketMQ's."""
+    monkeypatch.setattr(storage, "birth_of", lambda descriptor: "")
+    monkeypatch.setattr(ControllerHandlers, "newer_epoch", lambda self, name: 0)
+    async with site(tmp_path) as it:
+        one, other = await it.pair()
+        await send(one, 1, b"one ")
+        config = it.controller.config
+        folder, backup = config.controller_store_path, tmp_path / "backup"
+        shutil.copytree(folder, backup)
+        # What it has is what the controller of the backup knows: it can lead by that again.
+        await one.stop()
+        await until(lambda: takes_messages(other))
+        await send(other, 1, b"other ")
+        end = other.parts.store.max_physical_offset
+        await other.stop()
+        await it.controller.stop()
+        shutil.rmtree(folder)
+        shutil.copytree(backup, folder)
+        await it.run_controller(config)
+        await one.start()
+        await until(lambda: one.parts.role.current.is_sync_master)
+        await other.start()
+        advice = "was it restored from an old copy? This broker stays as it is"
+        await until(lambda: advice in caplog.text, seconds=10)
+        assert not takes_messages(other)
+        assert (other.parts.store.max_physical_offset, await epochs(other)) == (end, [1, 2])
+        # The way out; the set of this controller would not allow it by itself.
+        monkeypatch.undo()
+        assert await it.elect(2) == 0
+        await until(lambda: takes_messages(other))
+        await until(lambda: it.in_sync() == {1, 2})
+        assert await bodies(other) == [b"one 0", b"other 0"]
 
 
 async def test_an_operator_is_sent_to_the_controller(tmp_path: Path) -> None:
