@@ -75,7 +75,7 @@ class RaftGroup:
             on_leader_change: called when the leader, or the term that it leads in, is another one.
             tick_seconds: time of a tick.
         """
-        self.raft, self._storage, self._state_machine = raft, storage, state_machine
+        self.raft, self.storage, self._state_machine = raft, storage, state_machine
         self._send, self._on_leader_change = send, on_leader_change
         self._tick_seconds = tick_seconds
         self._wake = asyncio.Event()
@@ -199,13 +199,13 @@ class RaftGroup:
             # Before it is written: one that makes no sense must not take the place of what does.
             self._state_machine.restore(ready.snapshot.data)
         if ready.snapshot or ready.entries or ready.hard_state:
-            await self._write(self._storage.save, ready)
+            await self._write(self.storage.save, ready)
         for message in ready.messages:
             self._send(message)
         self._apply(ready)
         self.raft.advance(ready)
         self._report_leader()
-        if self._storage.wants_snapshot:
+        if self.storage.wants_snapshot:
             await self._compact()
         return bool(ready)
 
@@ -252,7 +252,7 @@ class RaftGroup:
         snapshot = self.raft.make_snapshot(self._state_machine.encode())
         log = self.raft.log
         entries = log.between(snapshot.index, log.stable)
-        await self._write(self._storage.compact, snapshot, self._storage.hard_state, entries)
+        await self._write(self.storage.compact, snapshot, self.storage.hard_state, entries)
         self.raft.compact(snapshot)
 
     async def _write(self, write: Callable[..., None], *arguments: object) -> None:

@@ -30,6 +30,7 @@ from kerolox.controller.replicas_info import (
     CleanBrokerData,
     Command,
     ElectMaster,
+    ForgetSyncStateSets,
     RegisterBroker,
     ReplicasInfoManager,
     Result,
@@ -128,6 +129,7 @@ class ControllerHandlers:
         self.refused_messages = 0
         """Messages of Raft that were not believed."""
         self._complained_ms = -COMPLAIN_MS
+        self._settling = asyncio.Lock()
         self._behind_ms = -BEHIND_MS
         self._behind_names: list[str] = []
 
@@ -164,8 +166,21 @@ class ControllerHandlers:
         finally:
             self.requests.ended(command.code, status, time.monotonic() - begin)
 
+    async def _settle(self) -> None:
+        """Have nobody count as in sync by files that are a copy, before anything is told by them.
+        Errors: :meth:`RaftGroup.propose`."""
+        async with self._settling:
+            if self.group.storage.is_copy:
+                await self.group.propose(encode_command(ForgetSyncStateSets()))
+                self.group.storage.make_own()
+
+    async def _confirm_read(self) -> None:
+        await self._settle()
+        await self.group.confirm_read()
+
     async def change(self, command: Command) -> Result:
         """Have all controllers do it."""
+        await self._settle()
         result = await self.group.propose(encode_command(command))
         assert isinstance(result, Result)
         return result
@@ -239,7 +254,7 @@ class ControllerHandlers:
 
     @router.on(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, GetNextBrokerIdHeader.decode)
     async def _next_broker_id(self, header: GetNextBrokerIdHeader, request: Request) -> Reply:
-        await self.group.confirm_read()
+        await self._confirm_read()
         answer = GetNextBrokerIdResponseHeader(
             cluster_name=header.cluster_name,
             broker_name=header.broker_name,
@@ -319,7 +334,7 @@ class ControllerHandlers:
 
     @router.on(RequestCode.CONTROLLER_GET_REPLICA_INFO, GetReplicaInfoHeader.decode)
     async def _replica_info(self, header: GetReplicaInfoHeader, request: Request) -> Reply:
-        await self.group.confirm_read()
+        await self._confirm_read()
         # As with a registration: a master that was told so before must not go on by this.
         is_known = not self.newer_epoch(header.broker_name)
         return _reply(self.replicas.replica_info(header.broker_name, tells_master=is_known))
@@ -328,7 +343,7 @@ class ControllerHandlers:
     async def _sync_state_data(self, header: EmptyHeader, request: Request) -> Reply:
         """No names: all. RocketMQ answers nothing then."""
         names: Iterable[str] = decode_broker_names(request.body) if request.body else ()
-        await self.group.confirm_read()
+        await self._confirm_read()
         names = names or islice(self.replicas.broker_sets, BROKER_NAMES_MAX)
         data = self.replicas.sync_state_data({name: self.alive(name) for name in names})
         return Reply(body=encode_body(data))

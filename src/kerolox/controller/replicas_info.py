@@ -74,6 +74,11 @@ class BrokerSet(msgspec.Struct, kw_only=True):
         self.sync_state_set_epoch += 1
 
     @property
+    def lacks_set(self) -> bool:
+        """It was known once who is in sync, and is not any more."""
+        return not self.sync_state_set and self.sync_state_set_epoch > 0
+
+    @property
     def master(self) -> MasterHeader:
         """Who is the master."""
         return MasterHeader(
@@ -145,7 +150,18 @@ class CleanBrokerData(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     alive: list[int]
 
 
-Command = ApplyBrokerId | RegisterBroker | AlterSyncStateSet | ElectMaster | CleanBrokerData
+class ForgetSyncStateSets(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Controllers were put back to what they knew once: nobody is known to be in sync."""
+
+
+Command = (
+    ApplyBrokerId
+    | RegisterBroker
+    | AlterSyncStateSet
+    | ElectMaster
+    | CleanBrokerData
+    | ForgetSyncStateSets
+)
 
 
 class Result(NamedTuple):
@@ -175,6 +191,8 @@ class ReplicasInfoManager:
         """Judge a command and do what it asks for."""
         if isinstance(command, ApplyBrokerId):
             return self._apply_broker_id(command)
+        if isinstance(command, ForgetSyncStateSets):
+            return self._forget_sets()
         broker_set = self.broker_sets.get(command.broker_name)
         if isinstance(command, RegisterBroker):
             return self._register_broker(command, broker_set)
@@ -322,6 +340,13 @@ class ReplicasInfoManager:
                 "Elect the broker that has the newest messages by its id",
                 MasterHeader(),
             )
+        if broker_set.lacks_set and not (command.designate or command.may_be_unclean):
+            return Result(
+                ResponseCode.CONTROLLER_ELECT_MASTER_FAILED,
+                f"no broker of {command.broker_name} is known to be in sync. Elect the one that "
+                "has the newest messages by its id",
+                MasterHeader(),
+            )
         elected = _elected(command, broker_set)
         if elected is None:
             return self._elect_nobody(command, broker_set)
@@ -356,6 +381,13 @@ class ReplicasInfoManager:
             "Old master has down and failed to elect a new broker master",
             MasterHeader(),
         )
+
+    def _forget_sets(self) -> Result:
+        # The epochs stay: they tell whether brokers know later masters.
+        for broker_set in self.broker_sets.values():
+            broker_set.master_broker_id = None
+            broker_set.use_sync_state_set([])
+        return Result()
 
     def _clean_broker_data(self, command: CleanBrokerData, broker_set: BrokerSet | None) -> Result:
         code, name = ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA, command.broker_name
@@ -432,13 +464,14 @@ def _refusal_of_set(command: AlterSyncStateSet, broker_set: BrokerSet) -> tuple[
 
 def _elected(command: ElectMaster, broker_set: BrokerSet) -> int | None:
     """Who is to be the master (``DefaultElectPolicy``); None: nobody can."""
-    if broker_set.master_epoch == 0 and command.broker_id != NO_BROKER_ID:
+    is_new = broker_set.master_epoch == 0 and not broker_set.lacks_set
+    if is_new and command.broker_id != NO_BROKER_ID:
         return command.broker_id  # Nothing was acknowledged yet: who comes first may be it.
     alive = [each for each in command.alive if each in broker_set.brokers]
     in_sync = [each for each in alive if each in broker_set.sync_state_set]
     preferred = command.broker_id if command.designate else None
-    # What is known to be in sync says nothing when the brokers know newer epochs.
-    is_old = command.newest_epoch > broker_set.master_epoch
+    # What is known to be in sync says nothing when the brokers know newer epochs, or if it is lost.
+    is_old = command.newest_epoch > broker_set.master_epoch or broker_set.lacks_set
     for candidates in (in_sync, alive if command.may_be_unclean or is_old else []):
         old = broker_set.master_broker_id
         if old in candidates and preferred in (None, old):

@@ -86,6 +86,10 @@ class RaftStorage:
         self._file: FileIO | None = None
         self._number = 0
         self._log_bytes = 0
+        self.is_copy = False
+        """It is that of another folder, and was taken nevertheless. It stays one until
+        :meth:`make_own`."""
+        self._wants_own = False
         self.hard_state = HardState()
         self.snapshot = Snapshot()
         self.entries: list[Entry] = []
@@ -144,8 +148,13 @@ class RaftStorage:
 
     @property
     def wants_snapshot(self) -> bool:
-        """The log is long."""
-        return self._log_bytes > LOG_BYTES_MAX
+        """The log is long, or in a file that was a copy."""
+        return not self.is_copy and (self._log_bytes > LOG_BYTES_MAX or self._wants_own)
+
+    def make_own(self) -> None:
+        """What a copy may lack is seen to: the next file is this folder's own. Until it is written,
+        a start takes this one for a copy again."""
+        self._wants_own, self.is_copy = self.is_copy, False
 
     # -- reading ------------------------------------------------------------------------------
     def _load(self, number: int, *, may_be_copy: bool) -> None:
@@ -176,8 +185,12 @@ class RaftStorage:
                     f" count on; {_ADVICE}, or, of a group that has no other"
                     " controller, set controllerAcceptsCopy=true for one start"
                 )
-            _log.warning("%s is a copy, and controllerAcceptsCopy takes it", path)
-            self._begin(self.snapshot, self.hard_state, tuple(self.entries))
+            _log.warning(
+                "%s is a copy, and controllerAcceptsCopy takes it: who is in sync is not known, so"
+                " elect a master of each name (kerolox controller elect NAME ID)",
+                path,
+            )
+            self.is_copy = True
 
     def _check_header(self, path: Path, data: bytes) -> tuple[_Header, int]:
         end = data.find(b"\n", 0, _HEADER_BYTES_MAX) + 1
@@ -249,6 +262,7 @@ class RaftStorage:
         if self._file is not None:
             self._file.close()
         self._file, self._number, self._log_bytes = file, self._number + 1, 0
+        self._wants_own = False
         self.hard_state = hard_state
         self._remove_others()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import socket
 from random import Random
@@ -116,6 +117,49 @@ async def test_a_broker_of_an_epoch_from_the_future_stops_elections_until_somebo
         for epoch in ((1 << 30) + 1, (1 << 31) - 1):
             with pytest.raises(AssertionError):
                 await scene.heartbeat(2, f"{HOST}:2", epoch=epoch)
+
+
+async def test_a_controller_that_is_a_copy_has_an_operator_name_each_master(tmp_path: Path) -> None:
+    """Its set says that 1 is in sync, and a later master may be off."""
+    async with scene_of(tmp_path, size=1) as scene:
+        elect = ElectMasterHeader(**IDS, broker_id=1)
+
+        async def named() -> int | None:
+            asked = GetReplicaInfoHeader(broker_name="b")
+            answer = await scene.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO, asked)
+            return GetReplicaInfoResponseHeader.decode(answer.ext_fields).master_broker_id
+
+        async def restart(**settings: bool) -> None:
+            await scene.stop("n0")
+            scene.configs["n0"] = dataclasses.replace(scene.configs["n0"], **settings)
+            await scene.start("n0")
+
+        for broker_id in (1, 2):
+            await scene.enter(broker_id, f"{HOST}:{broker_id}")
+        await scene.ask(RequestCode.CONTROLLER_ELECT_MASTER, elect)
+        assert await named() == 1
+        folder = scene.configs["n0"].controller_store_path
+        await scene.stop("n0")
+        shutil.copytree(folder, tmp_path / "backup")
+        shutil.rmtree(folder)
+        shutil.copytree(tmp_path / "backup", folder)
+        scene.configs["n0"] = dataclasses.replace(scene.configs["n0"], controller_accepts_copy=True)
+        await scene.start("n0")
+        assert await named() is None
+        await scene.heartbeat(1, f"{HOST}:1", timeout_ms=60_000)
+        refused = await scene.ask(RequestCode.CONTROLLER_ELECT_MASTER, elect)
+        assert refused.code == ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
+        assert "no broker of b is known to be in sync" in (refused.remark or "")
+        storage = scene.running["n0"].group.storage
+        await until(lambda: not storage.wants_snapshot, what="a file that is its own")
+        await restart(controller_accepts_copy=False)
+        assert await named() is None
+        await scene.heartbeat(1, f"{HOST}:1", timeout_ms=60_000)
+        designated = ElectMasterHeader(**IDS, broker_id=1, designate_elect=True)
+        elected = await scene.ask(RequestCode.CONTROLLER_ELECT_MASTER, designated)
+        assert MasterHeader.decode(elected.ext_fields).master_epoch == 2
+        await restart(controller_accepts_copy=True)
+        assert await named() == 1
 
 
 async def test_a_registration_of_what_nobody_applied_for_is_refused(tmp_path: Path) -> None:

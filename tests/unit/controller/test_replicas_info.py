@@ -10,6 +10,7 @@ from kerolox.controller.replicas_info import (
     ApplyBrokerId,
     CleanBrokerData,
     ElectMaster,
+    ForgetSyncStateSets,
     RegisterBroker,
     ReplicasInfoManager,
     Result,
@@ -210,6 +211,27 @@ def test_when_nobody_can_follow_a_master_there_is_none_and_its_set_stays(led: Ma
     assert elect(led, alive=[3]).code == ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE
     assert led.broker_sets["b"].master_epoch == 2
     assert elect(led, 2, alive=[2]).code == ResponseCode.SUCCESS
+
+
+def test_without_a_set_an_operator_alone_names_the_next_master(led: Manager) -> None:
+    assert led.apply(ForgetSyncStateSets()).code == ResponseCode.SUCCESS
+    info = led.broker_sets["b"]
+    assert (info.master_broker_id, info.master_epoch) == (None, 1)
+    assert (info.sync_state_set, info.sync_state_set_epoch) == ([], 3)
+    for broker_id in (1, 2, -1):
+        refused = elect(led, broker_id, alive=[1, 2, 3])
+        assert refused.code == ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
+        assert "no broker of b is known to be in sync" in (refused.remark or "")
+    assert elect(led, 3, alive=[1, 2], designate=True).code != ResponseCode.SUCCESS
+    assert elect(led, 3, alive=[1, 2, 3], designate=True).code == ResponseCode.SUCCESS
+    assert led.broker_sets["b"].sync_state_set == [3]
+
+
+def test_without_a_set_nobody_is_the_first_master_of_new_brokers(manager: Manager) -> None:
+    manager.apply(ForgetSyncStateSets())
+    refused = elect(manager, 1, alive=[1])
+    assert refused.code == ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
+    assert elect(manager, 1, alive=[1], designate=True).code == ResponseCode.SUCCESS
 
 
 def test_an_operator_names_the_next_master(led: Manager) -> None:

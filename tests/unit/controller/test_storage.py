@@ -193,7 +193,16 @@ def test_a_folder_of_a_backup_is_refused(
     taken = RaftStorage(tmp_path, group="g", node_id="n0")
     taken.open(MEMBERS, may_be_copy=True)
     assert (taken.entries, taken.hard_state) == ([entry(1)], HardState(1, "n0", 1))
-    # From now on it is the folder's own.
+    # It stays a copy until somebody has seen to what it may lack.
+    assert (taken.is_copy, taken.wants_snapshot) == (True, False)
+    taken.close()
+    with pytest.raises(ConfigError, match="is a copy"):
+        opened(tmp_path)
+    taken.open(MEMBERS, may_be_copy=True)
+    taken.make_own()
+    assert (taken.is_copy, taken.wants_snapshot) == (False, True)
+    taken.compact(taken.snapshot, taken.hard_state, (entry(1),))
+    assert not taken.wants_snapshot
     again = reopened(taken, tmp_path)
     assert again.entries == [entry(1)]
     again.close()

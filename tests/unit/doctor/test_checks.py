@@ -449,5 +449,6 @@ def test_a_master_that_nobody_could_follow_is_a_finding() -> None:
         (set_of(1), "set-of-one"),
         (set_of(1, brokers=1), "set-of-one"),
         (set_of(1, 2, master=None), "set-without-master"),
+        (set_of(master=None), "set-without-master"),
     ):
         assert codes_of(sync_state_sets={"b": info}) == {*codes_of(), code}

@@ -96,7 +96,14 @@ def _of_one(state: ControllerState) -> Iterator[Finding]:
 def check_sync_state_sets(snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Names without a master, and masters that nobody could follow."""
     for name, info in snapshot.sync_state_sets.items():
-        if info.master_id is None:
+        if info.master_id is None and not info.in_sync:
+            yield Finding(
+                "set-without-master",
+                name,
+                "the controllers have no master of it, and know of no broker that is in sync",
+                "elect the broker with the newest messages (kerolox controller elect)",
+            )
+        elif info.master_id is None:
             yield Finding(
                 "set-without-master",
                 name,
