@@ -158,8 +158,9 @@ def _given_twice(group: Group, received: list[Received], history: History) -> It
         if not any(_forgot(history, each.broker, since, each.popped_at) for since in known):
             yield (
                 f"{each.consumer} got {each.key} ({each.topic} {each.queue_id}:"
-                f"{each.queue_offset}) at {each.at:.3f}, which {before.consumer} had since "
-                f"{before.at:.3f}, acknowledged at {before.acknowledged:.3f}"
+                f"{each.queue_offset}) at {each.at:.3f}, given out at {each.popped_at:.3f}, which "
+                f"{before.consumer} had since {before.popped_at:.3f} until "
+                f"{before.visible_at:.3f}, acknowledged at {before.acknowledged:.3f}"
             )
 
 

@@ -113,6 +113,11 @@ class Received:
     visible_at: float = -1.0
     """Before then nobody else is to get what was popped; -1: its group does not pop."""
 
+    def given_back(self, at: float) -> None:
+        """A member begins to give it back. Whose time is over keeps it no longer thereby: another
+        member may have it since."""
+        self.visible_at = min(self.visible_at, at)
+
     @property
     def delivery(self) -> Delivery:
         """Which pop gave it out."""

@@ -125,6 +125,25 @@ def _again(*events: Event, reset: Reset | None = None) -> list[str]:
     return check_popped(history, Contents())
 
 
+@pytest.mark.parametrize(
+    ("given_back_at", "popped_again_at", "is_well"),
+    [(4.5, 4.1, True), (4.5, 3.9, False), (2.0, 2.1, True), (2.0, 1.9, False)],
+    ids=["too-late", "too-late-and-given-twice", "in-time", "given-twice"],
+)
+def test_what_is_given_back_is_held_until_then_or_to_the_end_of_its_time(
+    given_back_at: float, popped_again_at: float, is_well: bool
+) -> None:
+    """An ordered pop at 1.0 for 3 s; a slow answer may come when its time is over."""
+    group = Group("g", ("t",), is_popped=True, is_ordered=True)
+    history = History(groups={"g": group})
+    first = Received(1.5, "g", "g-0", "k", "t", "b", 0, 0, popped_at=1.0, visible_at=4.0)
+    first.given_back(given_back_at)
+    again = Received(popped_again_at, "g", "g-1", "k", "t", "b", 0, 0, popped_at=popped_again_at)
+    history.received += [first, again]
+
+    assert (check_popped(history, Contents()) == []) is is_well
+
+
 @pytest.mark.parametrize(("found", "is_well"), [(99, True), (100, False)])
 def test_a_log_that_lost_its_end_tells_nothing_of_what_is_out(found: int, is_well: bool) -> None:
     crash = Event(2.8, CRASHED, "b", "b", log_end=100)

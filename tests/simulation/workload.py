@@ -444,7 +444,7 @@ class PopRun(ConsumerRun):
             self._cluster.trace.add(f"says nothing of {received.key}")
             return
         if fails:
-            received.visible_at = loop.time()
+            received.given_back(loop.time())
             await consumer.nack(message, after=self._random.choice((0, 0.5)))
             return
         done = consumer.ack
