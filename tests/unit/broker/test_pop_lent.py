@@ -246,3 +246,11 @@ async def test_retries_are_read_beside_a_lent_queue(peer: Peer, broker: Broker):
     member.invisible_ms = 60_000
     again = await member.drain(rounds=99)
     assert {each.text for each in popped} <= {each.text for each in again}
+
+
+async def test_a_queue_that_is_popped_in_order_is_lent_no_more(peer: Peer, broker: Broker):
+    member = await begun(broker, peer)
+    popped = await member.pop(3, queueId=0, order="true")
+    assert texts(await member.pop(32, queueId=0)) == []
+    await member.ack_all(popped)
+    assert len(await member.pop(32, queueId=0)) == 15

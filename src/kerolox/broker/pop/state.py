@@ -72,6 +72,8 @@ class PopState:
         elif self.queues.has_out(key):
             return None
         else:
+            # The kernel knows no order: it would give the same messages to others.
+            self.queues.take_back(key)
             start, count = max(committed, min_offset), self.orders.capacity(key)
         if count < 1:
             return None
