@@ -507,6 +507,31 @@ class OrderedPops(RuleBasedStateMachine):
             self.receipts += [(each, found.pop_time) for each in offsets]
         self.commit()
 
+    @rule(count=st.integers(1, 4))
+    def pop_without_order(self, count: int) -> None:
+        """Whoever gets the messages acknowledges them at once."""
+        plan = self.state.plan(
+            KEYS[0],
+            is_order=False,
+            attempt_id=None,
+            committed=self.committed,
+            bounds=(0, self.end),
+            now=self.now,
+        )
+        if plan is None:
+            return
+        offsets = [each for each in range(plan.start, self.end) if each not in plan.done][:count]
+        end = offsets[-1] + 1 if offsets else self.end
+        found = self.state.deliver(plan, offsets, end, invisible_ms=100, now=self.now)
+        assert self.steady >= max(self.hidden_until.values(), default=0)
+        assert self.acknowledged.isdisjoint(offsets), "delivered after it was acknowledged"
+        self.hidden_until, self.attempt = {}, None
+        for each in offsets:
+            self.state.ack(KEYS[0], each, found.pop_time, is_order=False, committed=self.committed)
+        self.acknowledged.update(offsets)
+        self.since.update(offsets)
+        self.commit()
+
     @precondition(lambda self: self.receipts)
     @rule(data=st.data())
     def ack(self, data: st.DataObject) -> None:

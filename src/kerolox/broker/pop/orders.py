@@ -236,6 +236,22 @@ class OrderTable:
         least = min(times.values()) if len(times) == len(offsets) else 0
         return Delivery(pop_time, times, least)
 
+    def pass_over(self, key: QueueKey, offset: int, now: Instant) -> None:
+        """All before an offset went out without order, or is left out by the filter: nothing is
+        blocked, and receipts of before are stale. What is done from there on stays done."""
+        done = tuple(sorted(self.done_offsets(key, offset)))
+        self.clear(key)
+        if done:
+            self._blocks[key] = _Block(
+                attempt_id=None,
+                pop_time=max(self._floor, now.wall_ms),
+                invisible_ms=0,
+                visible_at=now.steady_ms,
+                offsets=done,
+                done=(1 << len(done)) - 1,
+                touched_ms=now.wall_ms,
+            )
+
     @property
     def is_empty(self) -> bool:
         """No queue was popped in order."""

@@ -111,7 +111,7 @@ class PopState:
                 now=now,
                 owner=owner,
             )
-            self.orders.clear(key)
+            self.orders.pass_over(key, next_offset, now)
             return Delivery(pop_time, {}, 0)
         if offsets:
             found = self.orders.deliver(
@@ -129,7 +129,7 @@ class PopState:
         if next_offset > plan.start:
             # All that was read is left out by the filter, or done.
             self._commits[key] = next_offset
-            self.orders.clear(key)
+            self.orders.pass_over(key, next_offset, now)
         return Delivery(now.wall_ms, {}, 0)
 
     def ack(

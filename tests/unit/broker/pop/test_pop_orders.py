@@ -165,6 +165,23 @@ def test_what_is_done_behind_a_message_that_the_pop_left_out_is_in_the_file() ->
     assert not other.is_blocked(KEY, None, later(INVISIBLE))
 
 
+def test_what_is_done_behind_a_pop_without_order_is_in_the_file() -> None:
+    table, other = OrderTable(), OrderTable()
+    found = pop(table, [5, 6, 7, 8])
+    for offset in (6, 8):
+        table.ack(KEY, offset, found.pop_time)
+    table.pass_over(KEY, 6, later(INVISIBLE))
+    text = fastjson.dumps_pretty(table.snapshot())
+    assert other.load(decode_body(text, OrderFile), later(INVISIBLE)) == 0
+    assert fastjson.dumps_pretty(other.snapshot()) == text
+    for each in (table, other):
+        assert each.done_offsets(KEY, 5) == {6, 8}
+        assert each.ack(KEY, 7, found.pop_time) == (AckOutcome.STALE, None)
+        assert not each.is_blocked(KEY, None, later(INVISIBLE))
+        assert each.in_flight(KEY) is None
+        assert each.next_pop_time(KEY, NOW) > found.pop_time
+
+
 def test_a_receipt_of_the_delivery_before_is_stale() -> None:
     table = OrderTable()
     old = pop(table, [5])

@@ -72,6 +72,31 @@ def test_a_pop_without_order_passes_over_what_was_done_in_order() -> None:
     assert plan(state, order=True, after=INVISIBLE) is None
 
 
+def test_what_was_done_in_order_stays_done_behind_a_pop_of_fewer_without_order() -> None:
+    state = PopState()
+    _, found = pop(state, 5, order=True)
+    for offset in (2, 4):
+        state.ack(KEY, offset, found.pop_time, is_order=True, committed=0)
+    assert pop(state, 1, order=False, after=INVISIBLE)[0] == [0]
+    # A receipt of the ordered pop is of no effect, and the rest is not out.
+    outcome = state.ack(KEY, 3, found.pop_time, is_order=True, committed=0)
+    assert outcome is AckOutcome.STALE
+    assert [each.offset for each in state.held(KEY, later(INVISIBLE))] == [0]
+    assert pop(state, 1, order=False, after=INVISIBLE)[0] == [1]
+    assert pop(state, 2, order=False, after=INVISIBLE)[0] == [3, 5]
+    assert state.orders.is_empty
+
+
+def test_an_ordered_pop_that_the_filter_leaves_empty_forgets_nothing_behind() -> None:
+    state = PopState()
+    _, found = pop(state, 5, order=True)
+    state.ack(KEY, 4, found.pop_time, is_order=True, committed=0)
+    planned = plan(state, order=True, after=INVISIBLE)
+    assert planned is not None
+    state.deliver(planned, [], 3, invisible_ms=INVISIBLE, now=later(INVISIBLE))
+    assert pop(state, 2, 3, order=True, after=INVISIBLE)[0] == [3, 5]
+
+
 def test_an_ordered_pop_commits_the_first_message_that_is_not_done() -> None:
     state = PopState()
     _, found = pop(state, 3, 5, order=True)
