@@ -19,7 +19,8 @@ failure repeats exactly. See ``docs/design/simulation.md``.
 ``checks.py``           :func:`check`: what must hold after a run; gives a list of faults
 ``check_pops.py``       the part of it for groups that pop
 ``check_timer.py``      the part of it for messages for a moment
-``given.py``            when brokers gave out what is popped, noted in the history
+``given.py``            when brokers gave out what is popped, where they reset offsets, noted in the
+                        history
 ``pace.py``             how often idle parts look whether there is something to do
 ``scenario.py``         from a seed: which cluster, which settings, which faults when
 ``run.py``              :func:`run_seed`: one seed from start to verdict

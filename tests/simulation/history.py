@@ -194,6 +194,10 @@ class Group:
     subscriptions: list[Subscribed] = field(default_factory=list)
     """In order; none: all messages."""
 
+    def skip(self, queue: tuple[str, str, int], offset: int) -> None:
+        """It need not get what is before an offset of a queue, see ``skipped``."""
+        self.skipped[queue] = max(self.skipped.get(queue, 0), offset)
+
     @property
     def has_tags(self) -> bool:
         """Whether it ever subscribed to some tags alone."""

@@ -87,7 +87,8 @@ class Operator:
                 told.rewinds[topic, name, queue_id] = Rewind(began, log_ends.get(name, 0))
 
     def _note_skipped(self, group: str, topic: str) -> None:
-        """It need not get what is there now: where the command failed, it may have worked."""
+        """It need not get what is there now: where the command failed, it may have worked. What a
+        broker does later is noted when it does it (``given.py``)."""
         ends: dict[tuple[str, int], int] = {}
         for sent in self._history.sent:
             place = sent.broker or "broker-0", sent.queue_id
@@ -99,10 +100,8 @@ class Operator:
                 place = broker.config.broker_name, queue_id
                 _, end = broker.parts.store.queue_bounds(topic, queue_id)
                 ends[place] = max(ends.get(place, 0), end)
-        skipped = self._history.groups[group].skipped
         for (name, queue_id), end in ends.items():
-            key = topic, name, queue_id
-            skipped[key] = max(skipped.get(key, 0), end)
+            self._history.groups[group].skip((topic, name, queue_id), end)
 
     async def delete_topic(self, topic: str, *, again: bool) -> None:
         """Delete a topic, and make it again or not."""

@@ -19,6 +19,8 @@ from tests.simulation.history import (
     Received,
     Subscribed,
 )
+from tests.simulation.run import run_seed
+from tests.simulation.scenario import Fault, Scenario, quiet
 
 LOST_FROM = 500
 """Where the log ends after a crash; it was longer before."""
@@ -83,3 +85,23 @@ def test_what_one_slave_had_may_be_lost_when_another_is_promoted(
         history.event(Event(2.5, STARTED, "b", killed, is_master=False))
     history.event(Event(3.0, PROMOTED, "b", "slave-0", LOST_FROM, LOST_FROM))
     assert may_be_lost(history, sent) is may_be
+
+
+def reset_late(seed: int) -> Scenario:
+    """A broker stands still while an operator resets offsets, and does it when that one gave up:
+    messages that came meanwhile are skipped, too."""
+    scenario = quiet(seed)
+    scenario.producers[0].count = 20
+    scenario.groups[0].is_popped = True
+    scenario.faults = [
+        Fault(0.3, "pause", "broker-0", seconds=4.0),
+        Fault(0.5, "reset_offsets", "operator", other="readers", amount=0.1),
+    ]
+    return scenario
+
+
+def test_a_reset_that_a_broker_does_late_skips_what_is_there_then() -> None:
+    result = run_seed(0, scenario=reset_late)
+
+    assert any("operator command fails: RequestTimeoutError" in line for line in result.lines)
+    assert result.faults == []
