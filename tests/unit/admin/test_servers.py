@@ -240,7 +240,8 @@ async def test_a_group_is_changed_where_it_is_and_made_where_it_is_not(
     client.asked.clear()
     same = await admin.update_group("g", cluster="C", retry_max_times=3)
     assert [each.new == each.old for each in same] == [True, False]
-    assert client.addresses(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP) == ["b:1"]
+    # A broker that has it may have it in memory alone: its answer says that it is in its file.
+    assert client.addresses(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP) == ["a:1", "b:1"]
     with pytest.raises(ConfigError):
         await admin.put_group(SubscriptionGroupConfig(group_name="a b"), cluster="C")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kerolox.broker.broker import Broker
+from kerolox.broker.tables import json_file
 from kerolox.message import MessageQueue
 from kerolox.properties import parse_properties
 from kerolox.protocol import fastjson
@@ -205,6 +207,43 @@ async def test_a_group_is_made_and_deleted(peer: Peer, broker: Broker):
     await peer.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
     assert broker.parts.tables.groups.get("g") is None
     assert broker.parts.tables.offsets.query("g", "T", 0) == -1
+
+
+async def test_a_deletion_that_could_not_be_written_is_when_asked_for_again(
+    peer: Peer, broker: Broker, monkeypatch: pytest.MonkeyPatch
+):
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    await peer.create_topic("T")
+    body = encode_body({"groupName": "g"})
+    await peer.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+    for topic in ("T", "U"):
+        offset = {"consumerGroup": "g", "topic": topic, "queueId": 0, "commitOffset": 4}
+        await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, offset)
+    offsets = broker.parts.tables.offsets.file
+    await offsets.write_over()
+    assert '"T@g":{' in offsets.backup_path.read_text()
+    topic_file, group_file = broker.parts.tables.topics.file, broker.parts.tables.groups.file
+    cases = [
+        (RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}, '"T"', "T@g", topic_file),
+        (
+            RequestCode.DELETE_SUBSCRIPTIONGROUP,
+            {"groupName": "g", "removeOffset": True},
+            '"g"',
+            "U@g",
+            group_file,
+        ),
+    ]
+    for code, fields, name, key, file in cases:
+        with monkeypatch.context() as patched:
+            patched.setattr(json_file, "_store", full)
+            assert (await peer.ask(code, fields)).code == ResponseCode.SYSTEM_ERROR
+        assert name in file.path.read_text()
+        assert (await peer.ask(code, fields)).code == ResponseCode.SUCCESS
+        assert name not in file.path.read_text()
+        for path in (offsets.path, offsets.backup_path):
+            assert f'"{key}":{{' not in path.read_text()
 
 
 async def test_a_group_without_a_name_is_code_1(peer: Peer):

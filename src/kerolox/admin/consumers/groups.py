@@ -290,8 +290,9 @@ class GroupRequests(TopicDeletionRequests):
         }
         if dry_run:
             return list(changes.values())
+        # What is as wanted, too: a broker may have it in memory alone, since its disk was full.
         await do_on_each(
-            [address for address, change in changes.items() if change.new != change.old],
+            list(changes),
             lambda address: self._put_group(changes[address].new, "", address),
             f"group {group!r} could not be changed",
         )

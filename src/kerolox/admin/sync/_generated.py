@@ -736,7 +736,7 @@ class AdminRequests:
         dry_run: bool = False,
     ) -> list[TopicChange]:
         """Change settings of a topic where it is (code 17); what changed, by broker. Arguments that
-        are None change nothing."""
+        are None change nothing. Brokers that have it as wanted already hear it again."""
 
     def topic_summaries(
         self, kinds: Iterable[TopicKind], *, message_types: Iterable[str] = ()

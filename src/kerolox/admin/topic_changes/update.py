@@ -61,7 +61,7 @@ class TopicUpdateRequests(TopicRequests):
         dry_run: bool = False,
     ) -> list[TopicChange]:
         """Change settings of a topic where it is (code 17); what changed, by broker. Arguments that
-        are None change nothing.
+        are None change nothing. Brokers that have it as wanted already hear it again.
 
         Args:
             topic: its name.
@@ -98,7 +98,8 @@ class TopicUpdateRequests(TopicRequests):
             changes.append(_with_attributes(change, given))
         if dry_run:
             return changes
-        wanted = {each.address: each for each in changes if each.new != each.old}
+        # What is as wanted, too: a broker may have it in memory alone, since its disk was full.
+        wanted = {each.address: each for each in changes}
         await _put(self.access, topic, wanted, given)
         await _write_order(self.access, topic, changes)
         await check_attributes(self, topic, wanted, given)

@@ -227,9 +227,16 @@ async def delete_topic(broker: Context, header: TopicHeader, request: Request) -
     await broker.tables.pops.forget(is_gone)
     if groups or queue_ids:
         await broker.tables.offsets.file.write_over()
-    if deleted:
-        await broker.tables.topics.persist()
+    await _persist(broker)
     return Reply()
+
+
+async def _persist(broker: Context) -> None:
+    """Have the files what earlier requests changed and could not write, too: one that is sent again
+    finds nothing to change, and says that it is done."""
+    await broker.tables.offsets.file.persist()
+    await broker.tables.topics.persist()
+    await broker.tables.groups.persist()
 
 
 def _is_of_topic(topic: str, key: QueueKey) -> bool:
@@ -327,6 +334,7 @@ async def create_group(broker: Context, header: EmptyHeader, request: Request) -
     broker.tables.clients.take_heartbeats_anew()
     if broker.tables.topics.version != known_topics:
         await _register_topics(broker)
+    await broker.tables.topics.persist()
     await broker.tables.groups.persist()
     return Reply()
 
@@ -395,8 +403,7 @@ async def delete_group(broker: Context, header: DeleteGroupHeader, request: Requ
         broker.audit.changed(request, "offsets", header.group_name, {"topics": topics})
         await broker.tables.offsets.file.write_over()
     await broker.broker_stats.forget_group(header.group_name)
-    if deleted:
-        await broker.tables.groups.persist()
+    await _persist(broker)
     return Reply()
 
 
@@ -620,6 +627,7 @@ async def clean_unused_topics(broker: Context, header: EmptyHeader, request: Req
         broker.tables.topics.__contains__, on_change, forget
     ):
         await broker.tables.offsets.file.write_over()
+    await _persist(broker)
     return Reply()
 
 
@@ -631,6 +639,7 @@ async def clean_expired_queues(broker: Context, header: EmptyHeader, request: Re
         on_change, partial(_forget_offsets, broker)
     ):
         await broker.tables.offsets.file.write_over()
+    await _persist(broker)
     return Reply()
 
 

@@ -118,7 +118,8 @@ class JsonFile:
         self._is_own = is_own
         self._is_backup_spared = False
         """The file is broken and its backup is not: it must not replace it."""
-        self._is_touched = False
+        self._writes_due = 0
+        """Of :meth:`persist`; 2: one for the backup, too."""
         self._changed = 0
         self._written = 0
         self._writer: asyncio.Task[None] | None = None
@@ -189,32 +190,27 @@ class JsonFile:
 
     def touch(self) -> None:
         """The table changed; the next ``persist`` writes it, and nothing before it."""
-        self._is_touched = True
+        self._writes_due = max(self._writes_due, 1)
 
     async def persist(self) -> None:
         """Write what was touched, if anything was: for tables that change all the time. OSError:
         the file can't be written; tried again at the next call.
         """
-        if not self._is_touched:
-            return
-        self._is_touched = False
-        self.mark()
-        try:
-            await self.flush()
-        except (OSError, asyncio.CancelledError):
-            self._is_touched = True
-            raise
+        due, self._writes_due = self._writes_due, 0
+        while due:
+            self.mark()
+            try:
+                await self.flush()
+            except (OSError, asyncio.CancelledError):
+                self._writes_due = max(self._writes_due, due)
+                raise
+            due -= 1
 
     async def write_over(self) -> None:
-        """Write the file and its backup: neither has what the table lacks when this returns."""
-        self._is_touched = False
-        try:
-            for _ in range(2):
-                self.mark()
-                await self.flush()
-        except (OSError, asyncio.CancelledError):
-            self._is_touched = True
-            raise
+        """Write the file and its backup: neither has what the table lacks when this returns. After
+        an OSError :meth:`persist` tries both again."""
+        self._writes_due = 2
+        await self.persist()
 
     async def retry(self) -> None:
         """Write what could not be written, if it can be now. The first failure was reported."""
