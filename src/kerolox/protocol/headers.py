@@ -446,6 +446,8 @@ class OffsetsHeader(Header, frozen=True, kw_only=True):
 
     pops: bool = False
     """Kerolox's own: the answer is to have what pops have out, too."""
+    log_end: Int64 = -1
+    """Kerolox's own: where the log of the slave ends that asks; -1: it does not say."""
 
 
 class PopMessageHeader(Header, frozen=True, kw_only=True):

@@ -117,6 +117,30 @@ async def test_messages_that_are_not_acknowledged_come_again(any_peer: Peer, any
     assert await member.pop() == []
 
 
+@pytest.mark.parametrize("retries_max", [16, 0])
+async def test_a_slave_gets_no_offset_behind_a_message_whose_copy_it_lacks(
+    any_peer: Peer, any_broker: Broker, retries_max: int
+):
+    member = await filled(any_peer, 4, queues=1)
+    group = fastjson.dumps({"groupName": GROUP, "retryMaxTimes": retries_max})
+    await any_peer.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=group)
+    popped = await member.pop()
+    await member.ack_all([popped[0], popped[3]])
+    log_end = any_broker.parts.store.max_physical_offset
+    turn(any_broker, INVISIBLE_MS + 1)
+    await any_broker.parts.popping.revival.run()
+    await until(lambda: offset_of(any_broker) == 4)
+
+    async def told(**fields: object) -> int:
+        answer = await any_peer.ask(RequestCode.GET_ALL_CONSUMER_OFFSET, {"pops": True, **fields})
+        offset: int = fastjson.loads(answer.body)["offsetTable"][f"T@{GROUP}"][0]
+        return offset
+
+    end = any_broker.parts.store.max_physical_offset
+    assert [await told(logEnd=each) for each in (0, log_end, end - 1, end)] == [1, 1, 2, 4]
+    assert await told() == offset_of(any_broker) == 4
+
+
 async def test_a_message_goes_to_the_dead_letters_at_the_maximum(
     any_peer: Peer, any_broker: Broker
 ):

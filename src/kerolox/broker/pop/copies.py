@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import NamedTuple
 
 from kerolox.broker.pop.leases import QueueKey
 from kerolox.protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from kerolox.protocol.pop_names import TopicKind, pop_retry_topic
 
-__all__ = ["CopyTarget", "copy_target", "kind_of", "normal_topic"]
+__all__ = ["CopyTarget", "LastCopies", "copy_target", "kind_of", "normal_topic"]
+
+LAST_COPIES_MAX = 10_000
+"""Copies that a slave may lack and that are remembered, each in some 150 bytes."""
 
 
 class CopyTarget(NamedTuple):
@@ -51,3 +55,30 @@ def normal_topic(key: QueueKey) -> str:
     if kind_of(key) is TopicKind.NORMAL:
         return key.topic
     return key.topic[len(RETRY_PREFIX) + len(key.group) + 1 :]
+
+
+class LastCopies:
+    """The last copies that were stored, in the order of the log. A slave whose log ends before one
+    lacks that message, unless its group gets the first record again."""
+
+    def __init__(self) -> None:
+        """None."""
+        self._copies: deque[tuple[int, QueueKey, int]] = deque(maxlen=LAST_COPIES_MAX)
+
+    def add(self, key: QueueKey, offset: int, end_offset: int) -> None:
+        """Message ``offset`` of a queue is copied; its copy ends at ``end_offset`` of the log."""
+        self._copies.append((end_offset, key, offset))
+
+    def lowest_behind(self, log_end: int) -> dict[tuple[str, str, int], int]:
+        """By group, topic and queue the lowest message whose copy is not in a log that ends
+        there."""
+        lowest: dict[tuple[str, str, int], int] = {}
+        for end_offset, key, offset in reversed(self._copies):
+            if end_offset <= log_end:
+                break
+            lowest[key] = min(offset, lowest.get(key, offset))
+        return lowest
+
+    def clear(self) -> None:
+        """The log is another broker's from now on."""
+        self._copies.clear()

@@ -3,7 +3,8 @@
 What the master says of delayed messages and of transactions may be ahead of the log that it has
 sent: a message would count as delivered, or a half as stored again, and its copy be missing. So
 these positions count when the log has come as far as the master's was behind them, which RocketMQ's
-slave does not examine. Offsets of groups count at once: a group got what it committed.
+slave does not examine. Offsets of groups count at once: a group got what it committed. Where a pop
+committed a message for a copy that is not in the log here, the master says less (``LastCopies``).
 """
 
 from __future__ import annotations
@@ -52,7 +53,6 @@ _OF_TRANSACTIONS = tuple(
 
 
 _WITH_ATTRIBUTES = TopicsHeader(attributes=True).encode()
-_WITH_POPS = OffsetsHeader(pops=True).encode()
 
 
 class _Positions(NamedTuple):
@@ -203,7 +203,8 @@ class SlaveTables:
 
     async def _sync_offsets(self, master: str) -> None:
         self._take_later()
-        asked = await self._invoke(master, RequestCode.GET_ALL_CONSUMER_OFFSET, _WITH_POPS)
+        fields = OffsetsHeader(pops=True, log_end=self._store.max_physical_offset).encode()
+        asked = await self._invoke(master, RequestCode.GET_ALL_CONSUMER_OFFSET, fields)
         answer = decode_body(asked.body, _OffsetBody)
         offsets = answer.offsetTable
         transactions = {key: offsets.pop(key) for key in _OF_TRANSACTIONS if key in offsets}

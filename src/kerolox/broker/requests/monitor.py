@@ -285,9 +285,12 @@ def _progress(broker: Context, group: str, topic: TopicConfig) -> _Progress:
 @router.on(RequestCode.GET_ALL_CONSUMER_OFFSET, OffsetsHeader.decode)
 async def all_offsets(broker: Context, header: OffsetsHeader, request: Request) -> Reply:
     """The offsets of all groups. With ``pops``, which is Kerolox's own, what pops have out, too; it
-    is taken first, so that no offset is below what it says."""
+    is taken first, so that no offset is below what it says. A slave that says where its log ends
+    gets no offset behind a message whose copy is not in it: that would lose the message."""
     pops = await broker.tables.pops.shown() if header.pops else {}
-    table = {**broker.tables.offsets.snapshot(), **pops}
+    lacks = header.log_end >= 0
+    lowest = broker.tables.pops.copies.lowest_behind(header.log_end) if lacks else {}
+    table = {**broker.tables.offsets.snapshot(lowest), **pops}
     return Reply(body=await asyncio.to_thread(encode_body, table))
 
 

@@ -121,12 +121,13 @@ class PopRevival:
         is_safe = await self._writer.safe(max(each.end_offset for each in copies))
         now = self._tables.pops.now()
         places = set()
-        for revival, _ in copies:
+        for revival, end_offset in copies:
             if not is_safe:
                 self.failed += 1
                 state.queues.failed(revival, now)
                 continue
             state.queues.revived(revival)
+            self._tables.pops.copies.add(revival.key, revival.offset, end_offset)
             places.add((normal_topic(revival.key), revival.key.group))
         self._tables.pops.commit()
         for topic, group in places:

@@ -40,6 +40,8 @@ PAIR_BYTES, OFFSET_BYTES = 400, 100
 _log = logging.getLogger(__name__)
 
 
+_NO_BOUNDS: Mapping[tuple[str, str, int], int] = {}
+
 PLAIN_FILE, LIGHT_FILE = "consumerOffset.json", "lmqConsumerOffset.json"
 
 
@@ -461,17 +463,27 @@ class OffsetTable:
                     lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
         return lowest
 
-    def snapshot(self) -> dict[str, Mapping[str, object]]:
-        """Everything, as the file holds it; offsets that are committed meanwhile may be in it."""
+    def snapshot(
+        self, highest: Mapping[tuple[str, str, int], int] = _NO_BOUNDS
+    ) -> dict[str, Mapping[str, object]]:
+        """Everything, as the file holds it; offsets that are committed meanwhile may be in it.
+        ``highest``: what to say at most, by group, topic and queue id.
+        """
         kept = self._current()
+        rows = dict(kept.by_key)
+        for (group, topic, queue_id), offset in highest.items():
+            key = topic + SEPARATOR + group
+            row = rows.get(key, {})
+            if row.get(queue_id, -1) > offset:
+                rows[key] = {**row, queue_id: offset}
         # RocketMQ passes over what it does not know.
         shown = self._shown_stale()
         stale = {"staleGroups": shown} if shown else {}
         if not self._has_lmq:
-            return {"offsetTable": _Rows(dict(kept.by_key)), **stale}
+            return {"offsetTable": _Rows(rows), **stale}
         plain: dict[str, dict[int, int]] = {}
         light: dict[str, int] = {}
-        for key, queues in kept.by_key.items():
+        for key, queues in rows.items():
             if kept.is_light(key.partition(SEPARATOR)[2]):
                 light[key] = queues[LIGHT_QUEUE]
             else:

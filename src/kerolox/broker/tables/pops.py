@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kerolox import clock
 from kerolox.broker.base import Base
+from kerolox.broker.pop.copies import LastCopies
 from kerolox.broker.pop.leases import Instant, Lease, QueueKey
 from kerolox.broker.pop.orders import OrderFile
 from kerolox.broker.pop.snapshot import (
@@ -73,6 +74,8 @@ class PopTables:
         self.on_renewed: Callable[[Lease], None] | None = None
         """See :class:`~kerolox.broker.pop.table.PopTable`."""
         self.state = PopState(self._limits, self._kernel, self._renews)
+        self.copies = LastCopies()
+        """Of messages that nobody acknowledged."""
         offsets.on_commit = self._disturbed
         folder = base.config.config_folder
         self._state_file = JsonFile(folder / STATE_FILE, lambda: self._taken_last, is_own=True)
@@ -190,6 +193,7 @@ class PopTables:
         """The broker leads no longer: another one decides."""
         self._has_begun = False
         self._java_log = ()
+        self.copies.clear()
         self._renew()
         self._waiting = None, None
 
