@@ -93,6 +93,14 @@ def test_the_answer_is_the_one_of_a_broker_that_waits_for_nothing(
     assert data == wanted
 
 
+@pytest.mark.parametrize("encoding", list(SerializeType), ids=lambda kind: kind.name)
+def test_what_is_safe_already_is_answered_at_once(bench: Bench, encoding: SerializeType) -> None:
+    bench.store.set_replicated(FAR, 2 * FAR)  # as a controller says where nobody is waited for
+    answers, cold, flags, _ = bench.connect().feed(*each_kind(encoding))
+    assert (cold, flags) == ([], 0)
+    assert [(each.opaque, each.code) for each in commands(answers)] == [(1, OK), (2, OK), (3, OK)]
+
+
 def test_a_slave_releases_what_it_has_and_no_more(bench: Bench) -> None:
     wires = [bench.connect() for _ in range(2)]
     ends = []

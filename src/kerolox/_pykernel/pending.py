@@ -89,8 +89,9 @@ class PendingAnswers:
         self, connection_id: int, end_offset: int, kind: int, header: bytes, now_ms: int
     ) -> bytes:
         """Keep the answer to a record that ends there, or give it: b"" when it is kept."""
-        for_slave = self.slave_timeout_ms is not None and end_offset < self.available_below
-        no_slave = self.slave_timeout_ms is not None and not for_slave
+        is_sync = self.slave_timeout_ms is not None
+        no_slave = is_sync and end_offset >= self.available_below
+        for_slave = is_sync and not no_slave and end_offset > self.replicated
         for_disk = self.waits_for_disk
         code = _NO_SLAVE if no_slave else _SUCCESS
         answer = _Answer(end_offset, now_ms, kind, header, code, for_disk, for_slave)

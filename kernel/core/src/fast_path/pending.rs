@@ -53,10 +53,10 @@ impl Safety {
             awaited.waits |= DISK;
         }
         if self.slave_timeout_ms.is_some() {
-            if end_offset < self.available_below {
-                awaited.waits |= SLAVE;
-            } else {
+            if end_offset >= self.available_below {
                 awaited.code = code::SLAVE_NOT_AVAILABLE;
+            } else if end_offset > self.replicated {
+                awaited.waits |= SLAVE;
             }
         }
         awaited
