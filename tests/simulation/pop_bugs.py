@@ -88,7 +88,7 @@ def copy_counts_before_it_is_safe(patches: Patches) -> None:
     patches.set(RecordWriter, "safe", safe)
 
 
-@_bug(81)
+@_bug(454)
 def changed_message_comes_at_its_old_time(patches: Patches) -> None:
     """The end of a lease takes messages that have another one by now (rmq#7724)."""
 
