@@ -6,6 +6,8 @@ import asyncio
 import uuid
 from typing import TYPE_CHECKING
 
+import pytest
+
 from kerolox.client import Producer, PushConsumer
 from kerolox.console.pages import search
 from kerolox.message import Message, MessageId
@@ -14,8 +16,6 @@ from tests.support.eventually import until
 from tests.support.servers.up import deaf_address
 
 if TYPE_CHECKING:
-    import pytest
-
     from kerolox.console.console import Console
     from kerolox.message import MessageExt
 
