@@ -57,6 +57,7 @@ LONG_FIRST = (
         "kernel-processes",
     ),
     *("tests/differential", "tests/model", "tests/malformed", "tests/cli", "tests/property"),
+    *("tests/doctor", "tests/simulation", "tests/integrations", "tests/deploy", "tests/kernel"),
 )
 """Groups of xdist and folders whose tests take longest: begun last, one of them would keep a single
 worker busy when all others are done. The order of those that follow does not matter."""

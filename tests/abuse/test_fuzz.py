@@ -37,7 +37,7 @@ LOG_LINES_MAX = 3000 + 100 * EXAMPLES
 CODES = sorted(ROUTER.codes)
 
 fuzz = settings(
-    max_examples=EXAMPLES or 80,
+    max_examples=EXAMPLES or 50,
     deadline=None,
     derandomize=not EXAMPLES,
     database=None,

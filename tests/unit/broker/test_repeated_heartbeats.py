@@ -228,7 +228,7 @@ def test_whatever_an_operator_does_the_next_one_does_the_same_as_ever() -> None:
     _check(scenario)
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(scenario=scenarios)
 def test_whatever_happens_the_next_one_does_the_same_as_ever(scenario: list[Step]) -> None:
     _check(scenario)
