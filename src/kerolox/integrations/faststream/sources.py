@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kerolox.client.aio.consumer_settings import PushConsumerSettings, SimpleConsumerSettings
 from kerolox.client.core.consuming.outcome import Outcome
 from kerolox.client.core.consuming.popping import retry_seconds
-from kerolox.errors import ClientClosedError, ConfigError, KeroloxError
+from kerolox.errors import ConfigError
 from kerolox.integrations.faststream.message import Settler
 
 if TYPE_CHECKING:
@@ -85,8 +84,6 @@ class QueueSource:
         self._consumer = consumer
         self._done: list[MessageExt] | None = []
         """What is to be acknowledged; None: it is closed."""
-        self._waiting: list[asyncio.Future[None]] = []
-        """Of those that wait until the broker has heard of ``_done``."""
         self._gather_seconds = gather_seconds
         self.start: Callable[[], Awaitable[None]] = consumer.start
 
@@ -104,33 +101,19 @@ class QueueSource:
 
     async def ack(self, messages: Sequence[MessageExt], *, waits: bool = True) -> None:
         """They are done. The broker hears so with others of the same time, or, where somebody
-        ``waits``, of the same iteration of the event loop; if not, they come again, and who waits
-        gets the error."""
-        if self._done is None:
+        ``waits``, of the same iteration of the event loop, which the consumer gathers; if not, they
+        come again, and who waits gets the error."""
+        if waits or self._done is None:
             await self._consumer.ack(messages)
             return
-        loop = asyncio.get_running_loop()
-        if waits and not self._waiting:
-            loop.call_soon(self._submit)
-        elif not self._done:
-            loop.call_later(self._gather_seconds, self._submit)
+        if not self._done:
+            asyncio.get_running_loop().call_later(self._gather_seconds, self._submit)
         self._done += messages
-        if waits:
-            heard: asyncio.Future[None] = loop.create_future()
-            self._waiting.append(heard)
-            await heard
 
     def _submit(self) -> None:
-        if not self._done:
-            return
-        done, self._done = self._done, []
-        waiting, self._waiting = self._waiting, []
-        try:
-            submitted = self._consumer.submit_ack(done)
-        except KeroloxError as error:  # it is closed
-            submitted = asyncio.get_running_loop().create_future()
-            submitted.set_exception(error)
-        submitted.add_done_callback(partial(_answer, waiting))
+        if self._done:
+            done, self._done = self._done, []
+            self._consumer.submit_ack(done).add_done_callback(_note_lost_ack)
 
     async def nack(self, messages: Sequence[MessageExt], delay: Duration | None) -> None:
         """They come again, after the delays of a push consumer that pops."""
@@ -144,18 +127,9 @@ class QueueSource:
             await self._consumer.dead_letter(message, reason)
 
 
-def _answer(waiting: Iterable[asyncio.Future[None]], done: asyncio.Future[None]) -> None:
-    """Tell those who wait what became of an acknowledgement, and the log of one that is lost."""
-    error = ClientClosedError("the subscriber is closed") if done.cancelled() else done.exception()
-    if error is not None and not done.cancelled():
+def _note_lost_ack(done: asyncio.Future[None]) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
         _log.warning("messages that are done come again: no acknowledgement: %s", error)
-    for heard in waiting:
-        if heard.done():
-            continue
-        if error is None:
-            heard.set_result(None)
-        else:
-            heard.set_exception(error)
 
 
 def check_settings(mode: Mode, settings: Settings | None) -> None:
