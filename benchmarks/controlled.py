@@ -16,7 +16,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -29,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.support.servers.up import free_port
 
 from benchmarks.against_java import fill_page_cache, text
-from benchmarks.peers import READY_SECONDS_MAX, Target, build_loadgen, our_broker
+from benchmarks.peers import Target, build_loadgen, our_broker, our_process
 from benchmarks.replication import FIGURES, SECONDS_MAX, SHAPES, Pair, send
 from kerolox.admin.sync import Admin
 
@@ -78,23 +77,9 @@ class ControlledPair(Pair):
         self.slave = self._slave_stack.enter_context(self._controlled("slave", is_beside=True))
 
     def _start_controller(self) -> None:
-        data = self._folder / "controller"
-        data.mkdir(parents=True)
-        ready, settings = data / "ready", data / "controller.conf"
-        settings.write_text(
-            f"controllerDLegerPeers=n0-{self._address}\ncontrollerDLegerSelfId=n0\n"
-        )
+        settings = f"controllerDLegerPeers=n0-{self._address}", "controllerDLegerSelfId=n0"
         command = [sys.executable, "-m", "kerolox.cli", "controller", "--host", "127.0.0.1"]
-        command += ["--data", str(data / "store"), "-c", str(settings), "--ready-file", str(ready)]
-        with (data / "log").open("w") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log)
-        self._stack.callback(process.wait, timeout=30)
-        self._stack.callback(process.terminate)
-        deadline = time.monotonic() + READY_SECONDS_MAX
-        while not ready.exists():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise SystemExit(f"no controller: {(data / 'log').read_text()}")
-            time.sleep(0.01)
+        self._stack.enter_context(our_process(self._folder / "controller", command, settings))
 
     def _controlled(self, name: str, *, is_beside: bool) -> AbstractContextManager[Target]:
         waits = self._role == "SYNC_MASTER"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tests.support.servers.up import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
@@ -103,29 +103,43 @@ def our_broker(
     """``kerolox up`` with one of the kernels, from this checkout or from another one, whose own
     ``.venv`` runs it, on free ports where none is named; ``home`` is its ``ROCKETMQ_HOME``.
     ``is_beside``: the broker alone, beside a name server that is there."""
-    data.mkdir(parents=True, exist_ok=True)
-    port, ready, conf = port or free_port(), data / "ready", data / "broker.conf"
-    conf.write_text("\n".join(["brokerIP1=127.0.0.1", *settings]) + "\n")
+    port = port or free_port()
     python = sys.executable if checkout == ROOT else str(checkout / ".venv" / "bin" / "python")
     if is_beside:
         names = ["broker", "-n", f"127.0.0.1:{namesrv_port}"]
     else:
         names = ["up", "--namesrv-port", str(namesrv_port or free_port())]
     command = [python, "-m", "kerolox.cli", *names, "--port", str(port)]
-    command += ["--data", str(data / "store")]
-    command += ["-c", str(conf), "--ready-file", str(ready)]
+    environment = {"KEROLOX_KERNEL": kernel, **({"ROCKETMQ_HOME": str(home)} if home else {})}
+    settings = ("brokerIP1=127.0.0.1", *settings)
+    with our_process(data, command, settings, cwd=checkout, environment=environment) as pid:
+        yield Target(label or kernel, f"127.0.0.1:{port}", pid)
+
+
+@contextmanager
+def our_process(
+    data: Path,
+    command: list[str],
+    settings: Iterable[str],
+    *,
+    cwd: Path = ROOT,
+    environment: Mapping[str, str] | None = None,
+    stop_seconds: float = 30,
+) -> Iterator[int]:
+    """A server of ours with its store, settings and log in a folder; its process id, once it
+    answers."""
+    data.mkdir(parents=True, exist_ok=True)
+    ready, conf = data / "ready", data / "settings.conf"
+    conf.write_text("\n".join(settings) + "\n")
+    command = [*command, "--data", str(data / "store"), "-c", str(conf)]
     ready.unlink(missing_ok=True)
     with (data / "log").open("w") as log:
         process = subprocess.Popen(
-            command,
-            cwd=checkout,
+            [*command, "--ready-file", str(ready)],
+            cwd=cwd,
             stdout=log,
             stderr=log,
-            env={
-                **os.environ,
-                "KEROLOX_KERNEL": kernel,
-                **({"ROCKETMQ_HOME": str(home)} if home else {}),
-            },
+            env={**os.environ, **(environment or {})},
         )
     try:
         deadline = time.monotonic() + READY_SECONDS_MAX
@@ -133,7 +147,7 @@ def our_broker(
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"not ready: {(data / 'log').read_text()}")
             time.sleep(0.002)
-        yield Target(label or kernel, f"127.0.0.1:{port}", process.pid)
+        yield process.pid
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(timeout=30)
+        process.wait(timeout=stop_seconds)

@@ -13,12 +13,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections import defaultdict
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.support.servers.settings import write_settings
+from tests.support.servers.settings import ANY_DISK
 from tests.support.servers.up import free_port
 
-from benchmarks.peers import READY_SECONDS_MAX, build_loadgen
+from benchmarks.peers import build_loadgen, our_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,25 +45,13 @@ to be flushed come last."""
 @contextmanager
 def brokers(folder: Path, count: int) -> Iterator[tuple[int, list[str]]]:
     """The process that was started, and the address of each broker."""
-    folder.mkdir(parents=True)
-    conf, ready = write_settings(folder / "broker.conf"), folder / "ready"
     command = [sys.executable, "-m", "kerolox.cli", "up", "--brokers", str(count)]
-    command += ["--port", str(free_port()), "--namesrv-port", str(free_port())]
-    command += ["--grpc-port", "0", "--data", str(folder / "store"), "-c", str(conf)]
-    command += ["--ready-file", str(ready)]
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        deadline = time.monotonic() + READY_SECONDS_MAX
-        while not ready.exists():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"not ready: {(folder / 'log').read_text()}")
-            time.sleep(0.01)
-        lines = dict(line.split("=") for line in ready.read_text().splitlines())
-        yield process.pid, [lines[name] for name in lines if name != "namesrv"]
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(timeout=60)
+    command += ["--port", str(free_port()), "--namesrv-port", str(free_port()), "--grpc-port", "0"]
+    settings = {"brokerIP1": "127.0.0.1", **ANY_DISK}
+    lines = [f"{name}={value}" for name, value in settings.items()]
+    with our_process(folder, command, lines, stop_seconds=60) as pid:
+        ready = dict(line.split("=") for line in (folder / "ready").read_text().splitlines())
+        yield pid, [ready[name] for name in ready if name != "namesrv"]
 
 
 def run(addresses: list[str], pid: int, case: str, seconds: int, topic: str) -> dict[str, float]:
